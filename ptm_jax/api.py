@@ -143,9 +143,11 @@ def evaluate(
     task: str | None = None,
     data: Data | None = None, split: str = "heldout", batch: int = 32,
 ) -> dict[str, float]:  # fmt: skip
-    """Returns {metric: number} of a model on labelled texts, of a task on its data (as `finetune`),
-    or, without either, the means of a run's own objective on its held-out text or on the text of
-    `data` (nats per token). Raises UserError."""
+    """Returns {metric: number} of a model on labelled texts, or on the data of a task.
+
+    Without either it returns the means of a run's own objective on its held-out text or on the text
+    of `data` (nats per token). `task` and `data` are those of `finetune`. Raises UserError.
+    """
     if task is None and texts is None:
         if not isinstance(model, str | os.PathLike):
             raise UserError(

@@ -85,8 +85,10 @@ def _letter(word: str, entries: Sequence[Mapping[str, Any]]) -> str:
 
 
 def rows_text(entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Rows under the titles of their tables, with their values and the newest run that earned each
-    word."""
+    """Returns the rows below the titles of their tables, as text.
+
+    A row has its values and the newest run that earned each word.
+    """
     lines = []
     for _, several in itertools.groupby(entries, lambda one: one["table"]):
         several = list(several)

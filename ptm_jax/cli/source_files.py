@@ -33,8 +33,11 @@ class Place:
 
 
 def places(system: System) -> list[Place]:
-    """Returns the entry of a system in the catalogue, then each class in its record, by the first
-    path that has it, then its checkpoint family, golden text and tests."""
+    """Returns where the parts of a system stand.
+
+    They are its entry in the catalogue, then each class in its record, by the first path that has
+    it, then its checkpoint family, golden text and tests.
+    """
     entries = [*_entry(system), *_parts(system), *_family(system)]
     golden = ROOT / "tests" / "systems" / "golden" / f"{system.name}.txt"
     if golden.is_file():

@@ -252,8 +252,10 @@ def _same(family: Family, config: Config, architecture: str, system: System) -> 
 
 
 def task_names(objective: Objective, heads: Mapping[str, Any], labels: Any) -> dict[str, Any]:
-    """Returns the fields of a config.json with the `labels` of a head of classes, if known, and the
-    kind of a text's."""
+    """Returns the fields of a config.json that name the classes and the kind of a task.
+
+    They are the `labels` of a head of classes, if known, and the kind of a text's.
+    """
     fields, head = {}, heads.get("classify", heads.get("tag"))
     if (
         isinstance(head, slots.ClassHead)

@@ -54,8 +54,9 @@ def locate(
     files: Sequence[str] | None = None,
     allow_pickle: bool = False,
 ) -> Path:
-    """Returns the directory (or file) of a checkpoint, in an old sentence-transformers folder the
-    one inside. Raises UserError.
+    """Returns the directory (or file) of a checkpoint.
+
+    In an old sentence-transformers folder it is the one inside. Raises UserError.
 
     name_or_path  an existing path, or a name on the Hub: "bert-base-uncased", "org/name"
     revision      branch, tag or commit on the Hub

@@ -96,9 +96,11 @@ def read(
     leaves: Mapping[str, engine.Leaf],
     fields: Mapping[str, Any],
 ) -> Any:
-    """Returns a tower's parameters, read as numbers, with whole numbers and companions from the
-    tensors of a checkpoint whose config has the `quantization_config` in `fields`. Raises UserError
-    for another method."""
+    """Returns the parameters of a tower whose checkpoint has whole numbers.
+
+    `params` are read as numbers; whole numbers and companions come from the tensors of a checkpoint
+    whose config has the `quantization_config` in `fields`. Raises UserError for another method.
+    """
     if fields.get("quant_method") != METHOD:
         raise UserError(
             f"{tensors.folder} is quantised by {fields.get('quant_method')!r}, which is not "

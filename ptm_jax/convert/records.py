@@ -83,8 +83,7 @@ def mlm_head(config: Config, core: Any, **fields: Any) -> MLMHead:
 
 
 def task_dropout(config: Config) -> float:
-    """Returns the dropout of BERT's task heads: `classifier_dropout`, else
-    `hidden_dropout_prob`."""
+    """Returns the dropout of BERT's task heads: `classifier_dropout` or `hidden_dropout_prob`."""
     rate = config("classifier_dropout", float, None)
     return config("hidden_dropout_prob", float, 0.1) if rate is None else rate
 
@@ -177,8 +176,11 @@ def record_with(
     objective: Objective | None = None,
     **slots: Any,
 ) -> System:
-    """Returns the record of a published checkpoint: the parent's with an encoder, the named of its
-    family's heads, and the objective that trains these (None: by `_objective_of`)."""
+    """Returns the record of a published checkpoint.
+
+    The parent's with an encoder, the named of its family's heads, and the objective that trains
+    these (None: by `_objective_of`).
+    """
     heads = {name: heads[name] for name in names}
     objective = objective or _objective_of(config, core, heads, parent.objective)
     tasks = isinstance(objective, Classification | Choosing | Tagging | AnswerSpan | AnswerBeams)

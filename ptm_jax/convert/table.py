@@ -210,8 +210,10 @@ def vocabulary(dense: str, norm: str, bias: str, table: str) -> tuple[Line, ...]
 
 
 def tasks(classes: str, summary: str = "", score: str = "", choice: str = "") -> tuple[Line, ...]:
-    """Returns the lines of the task heads: layers `classes` and `summary` of a text's classifier;
-    `score` and the summary `choice` of multiple choice (default: the classifier's)."""
+    """Returns the lines of the task heads: layers `classes` and `summary` of a text's classifier.
+
+    `score` and the summary `choice` of multiple choice (default: the classifier's).
+    """
     return (
         Line("heads_classify/summary/dense", summary, "dense"),
         Line("heads_classify/classes", classes, "dense"),

@@ -9,8 +9,9 @@ from ptm_jax.core.types import Array, Batch
 
 
 def rows_of(batch: Batch, states: Array | None = None) -> Array:
-    """Returns the global row indices [B] int32, which seed dropout and corruptions; 0, 1, ... if
-    the batch has none.
+    """Returns the global row indices [B] int32, which seed dropout and corruptions.
+
+    0, 1, ... if the batch has none.
 
     The number of rows is taken from `states` [B, ...] if the batch has no `input_ids`.
     """
@@ -28,8 +29,10 @@ def segments_of(batch: Batch) -> Array:
 
 
 def put(field: Array, positions: Array, used: Array, new: Array | int | bool) -> Array:
-    """Writes `new` [B, P, ...], or one value, into a field [B, L, ...] at `positions` [B, P] where
-    `used` [B, P] > 0."""
+    """Writes `new` into a field [B, L, ...] at `positions` [B, P] where `used` [B, P] > 0.
+
+    `new` is [B, P, ...], or one value.
+    """
     # Unused places write to column L, which mode="drop" ignores.
     where = jnp.where(used > 0, positions, field.shape[1])
     write = jax.vmap(lambda row, at, value: row.at[at].set(value, mode="drop"))

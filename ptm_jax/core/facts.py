@@ -114,8 +114,10 @@ def stand_ins(value: Any, vocab: Vocab) -> Any:
 
 
 def without_hashes(record: Any) -> Any:
-    """Removes the hashes and sizes of facts from a JSON record, to compare runs on different
-    corpora."""
+    """Removes the hashes and sizes of facts from a JSON record.
+
+    Records of runs on different corpora can then be compared.
+    """
     measured = "corpus_sha256", "corpus_documents"
     if isinstance(record, Mapping):
         return {k: None if k in measured else without_hashes(part) for k, part in record.items()}

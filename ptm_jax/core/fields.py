@@ -45,6 +45,8 @@ def row_type(spec: Spec) -> np.dtype:
 
 
 def gold_of(source: int) -> str:
-    """Returns the field of the true entities of an encoder's linker number `source`: gold_entities,
-    gold_entities_1, ..."""
+    """Returns the field of the true entities of an encoder's linker number `source`.
+
+    gold_entities, gold_entities_1, ...
+    """
     return f"gold_entities_{source}" if source else "gold_entities"

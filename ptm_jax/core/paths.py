@@ -47,8 +47,10 @@ def map_with_path(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
 
 
 def first_match(rules: Iterable[tuple[str, Any]], path: str, default: Any = None) -> Any:
-    """Returns the value of the first rule with a pattern that matches `path` (`re.search`), else
-    `default`."""
+    """Returns the value of the first rule whose pattern matches `path`, else `default`.
+
+    The patterns are searched (`re.search`).
+    """
     for pattern, value in rules:
         if re.search(pattern, path):
             return value

@@ -13,8 +13,9 @@ from typing import Any
 
 
 def statements(folders: Iterable[Path], root: Path) -> dict[str, list[str]]:
-    """Returns {class: modules with a class statement of that name} of the files below `folders`,
-    without importing them.
+    """Returns {class: modules with a class statement of that name} without importing them.
+
+    The files are those below `folders`.
 
     root  the folder that holds the package
     """
@@ -27,8 +28,9 @@ def statements(folders: Iterable[Path], root: Path) -> dict[str, list[str]]:
 
 
 def public(room: str, folder: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns `__getattr__` and `__dir__` of the room at `folder`: the classes of its files, by
-    their names.
+    """Returns `__getattr__` and `__dir__` of the room at `folder`.
+
+    The classes of its files, by their names.
 
     Nothing is imported before a class is used, and only its own file then. Names in lower case are
     modules. A name that two files of the room define is found in neither.

@@ -181,8 +181,10 @@ def corruption(value: Any) -> Corruption:
 
 
 def parts_of(value: Any) -> tuple[Corruption, ...]:
-    """Returns the corruptions of a composition, also of compositions inside it; only `value` itself
-    if it is another corruption."""
+    """Returns the corruptions of a composition, also of compositions inside it.
+
+    Only `value` itself if it is another corruption.
+    """
     made = corruption(value)
     if not isinstance(made, Composition):
         return (made,)

@@ -47,8 +47,9 @@ def row_seeds(key: jax.Array, rows: jax.Array) -> jax.Array:
 
 
 def counter_bits(counter: jax.Array, seeds: jax.Array) -> jax.Array:
-    """Returns uint32 bits of places in a row, for kernels that compute one block of a row; see
-    `uniform_bits`.
+    """Returns uint32 bits of places in a row, for kernels that compute one block of a row.
+
+    See `uniform_bits`.
 
     The counter is mixed before it is combined with the seed; otherwise two keys would give shifted
     copies of one mask.

@@ -31,8 +31,10 @@ def below(*names: str) -> Iterator[None]:
 
 
 def place() -> tuple[str, ...]:
-    """Returns the path of the module that is initialised now: the tower, and the layers around a
-    nested `init`."""
+    """Returns the path of the module that is initialised now.
+
+    The tower, and the layers around a nested `init`.
+    """
     return _PLACE.get()
 
 

@@ -50,8 +50,10 @@ def maskable(batch: Batch, vocab: Vocab) -> Array:
 
 
 def budget(count: Array, rate: float, limit: int) -> Array:
-    """Returns BERT's number of predictions for `count` tokens: round(rate * count) in [1, most]; 0
-    for no tokens."""
+    """Returns BERT's number of predictions for `count` tokens: round(rate * count) in [1, most].
+
+    0 for no tokens.
+    """
     wanted = jnp.floor(count * rate + 0.5).astype(jnp.int32)
     return jnp.where(count > 0, jnp.clip(wanted, 1, limit), 0)
 
@@ -66,8 +68,10 @@ def rounded(rate: float, length: int) -> Array:
 
 
 def table(function: Callable[[int], int], length: int) -> Array:
-    """Returns function(0), ..., function(length) as int32, computed in Python: float32 could round
-    a count wrongly."""
+    """Returns function(0), ..., function(length) as int32, computed in Python.
+
+    Float32 could round a count wrongly.
+    """
     return jnp.asarray(np.array([function(n) for n in range(length + 1)], np.int32))
 
 
@@ -87,8 +91,9 @@ def capacity(length: int, rate: float) -> int:
 def choose(
     key: Array, rows: Array, allowed: Array, count: Array, limit: int
 ) -> tuple[Array, Array]:
-    """Draws exactly `count` [B] distinct positions of each row, uniformly among the `allowed` [B,
-    L].
+    """Draws exactly `count` [B] distinct positions of each row.
+
+    The draw is uniform among the `allowed` [B, L].
 
     Returns (positions [B, P], ascending; weights [B, P], 1.0 or 0.0). Unused entries have position
     0 and weight 0.
@@ -102,8 +107,10 @@ def draws(key: Array, rows: Array, *shape: int) -> Array:
 
 
 def best(scores: Array, count: Array, limit: int) -> tuple[Array, Array]:
-    """Returns the positions of the `count` [B] highest scores [B, L] as (positions, weights) [B,
-    P], like `choose`."""
+    """Returns the positions of the `count` [B] highest scores [B, L].
+
+    It returns (positions, weights) [B, P], like `choose`.
+    """
     _, top = jax.lax.top_k(scores, limit)
     return _ascending(
         jnp.where(jnp.arange(limit) < count[:, None], top, scores.shape[1]), scores.shape[1]
@@ -111,8 +118,10 @@ def best(scores: Array, count: Array, limit: int) -> tuple[Array, Array]:
 
 
 def places(chosen: Array, limit: int) -> tuple[Array, Array]:
-    """Returns the first P positions where `chosen` [B, L] is True as (positions, weights) [B, P],
-    like `choose`."""
+    """Returns the first P positions where `chosen` [B, L] is True.
+
+    It returns (positions, weights) [B, P], like `choose`.
+    """
     length = chosen.shape[1]
     positions, weights = _ascending(jnp.where(chosen, jnp.arange(length), length), length)
     return positions[:, :limit], weights[:, :limit]
@@ -145,8 +154,9 @@ def hide(
     shares: tuple[float, float],
     units: Array | None = None,
 ) -> Batch:
-    """Replaces the tokens at the used positions by [MASK] or a random word with the two `shares`,
-    else keeps them.
+    """Replaces the tokens at the used positions by [MASK] or a random word, or keeps them.
+
+    `shares` are the probabilities of [MASK] and of a random word.
 
     Each position has its own draw. With `units` [B, P], numbered 0, 1, ..., all positions of a unit
     share a draw. Adds `mlm_positions`, `mlm_labels`, `mlm_weights` [B, P].
@@ -169,8 +179,7 @@ def hide(
 
 
 def check_shares(rate: float, mask: float = 0.0, random: float = 0.0) -> None:
-    """Raises ValueError for an invalid masking rate or invalid shares of [MASK] and random
-    words."""
+    """Raises ValueError for an invalid rate, or invalid shares of [MASK] and random words."""
     if not 0 < rate <= 1:
         raise ValueError(f"rate is {rate}; it must be in (0, 1]")
     if mask < 0 or random < 0 or mask + random > 1:

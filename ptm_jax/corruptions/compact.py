@@ -22,14 +22,17 @@ def take(values: Array, source: Array) -> Array:
 
 
 def beside(mask: Array, values: Array) -> Array:
-    """Returns mask [B, T] with trailing axes of size 1, so that it broadcasts against values [B, L,
-    ...]."""
+    """Returns mask [B, T] with trailing axes of size 1.
+
+    It broadcasts against values [B, L, ...].
+    """
     return mask.reshape(mask.shape + (1,) * (values.ndim - 2))
 
 
 def layout(widths: Array, length: int) -> tuple[Array, Array, Array]:
-    """Maps each position of a new row of `length` T to its source token; token i of row b occupies
-    widths[b, i] positions.
+    """Maps each position of a new row of `length` T to its source token.
+
+    Token i of row b occupies widths[b, i] positions.
 
     Returns (source [B, T] int32: index of the old token; offset [B, T] int32: index within that
     token's positions; real [B, T] bool: False on padding). Tokens that do not fit are cut off at
@@ -62,8 +65,10 @@ def per_document(values: Array, segments: Array) -> Array:
 
 
 def ranks(allowed: Array, segments: Array) -> tuple[Array, Array]:
-    """Returns (rank of each allowed token in its document [B, L], number of allowed tokens per
-    document [B, L+1])."""
+    """Returns the ranks of allowed tokens, and the numbers of allowed tokens.
+
+    (rank in its document [B, L], number per document [B, L+1]).
+    """
     counts = per_document(allowed & (segments > 0), segments)
     before = jnp.cumsum(counts, 1) - counts
     rank = jnp.cumsum(allowed & (segments > 0), 1, dtype=jnp.int32) - 1 - take(before, segments)
@@ -76,8 +81,9 @@ def pad_of(vocab: Vocab) -> int:
 
 
 def moved(batch: Batch, ids: Array, source: Array, real: Array, vocab: Vocab) -> dict:
-    """Returns the batch with new `input_ids` [B, T] and every per-token field gathered from
-    `source` where `real`.
+    """Returns the batch with new `input_ids` [B, T] and every per-token field moved along.
+
+    The fields are gathered from `source` where `real`.
 
     `positions`, if present, are recomputed inside each document.
     """
@@ -112,8 +118,10 @@ def reordered(batch: Batch, key: Array, slots: Array) -> dict:
 
 
 def shifted(labels: Array, segments: Array, start: int, vocab: Vocab) -> Array:
-    """Returns the decoder inputs for `labels` [B, T]: the labels shifted right inside each
-    document, after `start`."""
+    """Returns the decoder inputs for `labels` [B, T].
+
+    The labels shifted right inside each document, after `start`.
+    """
     before = jnp.pad(labels, ((0, 0), (1, 0)))[:, :-1]
     first = segments != jnp.pad(segments, ((0, 0), (1, 0)))[:, :-1]
     return jnp.where(segments > 0, jnp.where(first, start, before), pad_of(vocab)).astype(jnp.int32)

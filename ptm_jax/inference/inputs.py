@@ -188,8 +188,11 @@ def cuts(rows: int, length: int, target: int) -> dict[str, Any]:
 
 
 def framed(model: Pretrained, row: Sequence[int]) -> np.ndarray:
-    """Adds the special tokens of the published tokenizer, which its post-processor names, or of the
-    examples to the ids of a text; none for a decoder trained here."""
+    """Adds special tokens to the ids of a text.
+
+    They are those that the post-processor of the published tokenizer names, or those of the
+    examples; a decoder trained here has none.
+    """
     tokenizer, goes_on = (
         model.tokenizer,
         model.causal and not isinstance(model.module.encoder, NeighbourDecoders),
@@ -217,8 +220,10 @@ def rectangle(rows: Sequence[np.ndarray], pad: int | None) -> tuple[np.ndarray, 
 
 
 def batches(rows: Sequence[np.ndarray], size: int, *, decoded: bool = False) -> list[np.ndarray]:
-    """Returns the row indices of batches of at most `size` rows of similar length
-    (`steady.batches`); `decoded`: they are prompts."""
+    """Returns the row indices of batches of at most `size` rows of similar length.
+
+    See `steady.batches`; `decoded`: they are prompts.
+    """
     if size < 1:
         raise UserError(f"batch_size is {size}; it must be at least 1")
     return steady.batches([len(row) for row in rows], size, decoded=decoded)
@@ -233,8 +238,10 @@ def padded_batches(
 
 
 def texts_of(texts: Any, what: str = "texts") -> list[str]:
-    """Returns `texts` as a list. Raises UserError for a single text, another type, and for texts
-    with a lone surrogate."""
+    """Returns `texts` as a list.
+
+    Raises UserError for a single text, another type, and for texts with a lone surrogate.
+    """
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise UserError(
             f"{what} must be a list of texts; given {type(texts).__name__}, write [text] for "

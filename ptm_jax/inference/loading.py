@@ -58,9 +58,10 @@ def load(
     allow_pickle: bool = False,
     revision: str | None = None,
 ) -> Pretrained | WordVectors | ParagraphModel:
-    """Loads a training run or a published checkpoint as a `Pretrained` model, or a file of word
-    vectors. A run of skip-gram, CBOW, fastText or GloVe gives `WordVectors`, one of paragraph
-    vectors a `ParagraphModel`.
+    """Loads a training run, a published checkpoint, or a file of word vectors.
+
+    A run or checkpoint gives a `Pretrained` model. A run of skip-gram, CBOW, fastText or GloVe
+    gives `WordVectors`, one of paragraph vectors a `ParagraphModel`.
 
     path          a workdir of `ptm train` (its newest intact checkpoint), or one checkpoint
                   (WORKDIR/checkpoints/step_...); a directory with config.json and tensors; a name

@@ -48,10 +48,13 @@ class Graph:
 
 
 def graph(model: Pretrained, arithmetic: integers.Arithmetic = "int8") -> Graph:
-    """Returns the graph of a loaded model: `hidden` [B, L, D] and the scores of its heads by name
-    (`logits`: scores of the vocabulary). `arithmetic`: of products with quantised weights.
+    """Returns the graph of a loaded model.
 
-    Raises UserError for a model with a decoder or one that reads other fields than tokens."""
+    `hidden` [B, L, D] and the scores of its heads by name (`logits`: scores of the vocabulary).
+    `arithmetic`: of products with quantised weights.
+
+    Raises UserError for a model with a decoder or one that reads other fields than tokens.
+    """
     encoder = model.module.encoder
     if (
         model.pair

@@ -49,8 +49,10 @@ _forward_only: contextvars.ContextVar[bool] = contextvars.ContextVar("forward_on
 
 @contextlib.contextmanager
 def forward_only() -> Iterator[None]:
-    """Programs traced inside are predictions, of which no gradient is taken: "auto" may choose
-    kernels for these."""
+    """Programs traced inside are predictions, of which no gradient is taken.
+
+    "auto" may choose kernels for these.
+    """
     token = _forward_only.set(True)
     try:
         yield
@@ -124,8 +126,10 @@ def first() -> jax.Device | None:
 
 
 def platform() -> str:
-    """Returns the platform of the layout's devices (which may be a topology's), or JAX's default
-    backend."""
+    """Returns the platform of the layout's devices, or JAX's default backend.
+
+    The devices may be those of a topology.
+    """
     name = first().platform if first() else jax.default_backend()
     return "gpu" if name in ("cuda", "rocm") else name
 

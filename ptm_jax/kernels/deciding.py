@@ -184,8 +184,7 @@ def module_of(candidates: Sequence[Candidate], name: str, platform: str) -> Any:
 
 
 def ask(question: Question, candidates: Sequence[Candidate], platform: str) -> Answer:
-    """Returns the answer to a question, from memory, the file, or a check of the candidates for
-    this platform."""
+    """Returns the answer to a question, from memory, the file, or a check of this platform."""
     candidates = [one for one in candidates if one.runs_on(platform) and one.installed]
     with _lock:
         if question.key not in _known:
@@ -271,8 +270,7 @@ def say(question: Question, answer: Answer, here: Device) -> None:
 
 
 def checked(question: Question, candidates: Sequence[Candidate]) -> Answer:
-    """Checks and times the candidates on the first local device. If none is right, the answer is
-    the definition."""
+    """Checks and times the candidates on the first local device; none right: the definition."""
     start = time.perf_counter()
     place = jax.local_devices()[0]
     with jax.default_device(place):

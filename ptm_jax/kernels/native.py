@@ -21,8 +21,10 @@ FLAGS = ("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC", "-pthread", "
 
 @functools.cache
 def library(source: Path) -> ctypes.CDLL | str:
-    """Returns the library of a source file, compiled on its first use, or why it cannot be used
-    here."""
+    """Returns the library of a source file, or why it cannot be used here.
+
+    It is compiled on its first use.
+    """
     compiler = next(
         filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None
     )
@@ -36,8 +38,10 @@ def library(source: Path) -> ctypes.CDLL | str:
 
 @functools.cache
 def refusal(source: Path, target: str) -> str | None:
-    """Registers the foreign function `target` of a source; returns why it cannot be used here, or
-    None."""
+    """Registers the foreign function `target` of a source.
+
+    Returns why it cannot be used here, or None.
+    """
     if jax.default_backend() != "cpu":
         return "its device is no CPU"
     loaded = library(source)

@@ -100,8 +100,10 @@ def _product(q, precision):
 
 
 def products(q: Array, k: Array, scores: Scores, precision: Precision) -> Array:
-    """Returns the logits before scale and bias [B, H, Lq, Lk]: q k^T, relative terms and types;
-    float32, or float64 if q is float64."""
+    """Returns the logits before scale and bias [B, H, Lq, Lk]: q k^T, relative terms and types.
+
+    Float32, or float64 if q is float64.
+    """
     product = _product(q, precision)
     logits = product("bqhd,bkhd->bhqk", q, k, jnp.float32)
     if scores.relative is not None:
@@ -114,8 +116,10 @@ def products(q: Array, k: Array, scores: Scores, precision: Precision) -> Array:
 
 
 def dense_bias(scores: Scores, queries: int, keys: int) -> Array | None:
-    """Returns the sum of `bias` and `distances`, which do not depend on the queries, [1 or B, 1 or
-    H, Lq, Lk]."""
+    """Returns the sum of `bias` and `distances`, [1 or B, 1 or H, Lq, Lk].
+
+    They do not depend on the queries.
+    """
     if scores.distances is None:
         return scores.bias
     by_distance = _by_distance(scores, queries, keys)

@@ -94,8 +94,9 @@ def ring_attention(
     rows: Array | None = None,
     precision: Precision = Precision(),
 ) -> Array:
-    """Computes softmax(scale * q k^T + bias) v over the visible keys, [B, Lq, H, K], without the
-    full matrix of scores.
+    """Computes softmax(scale * q k^T + bias) v without the full matrix of scores.
+
+    It covers the visible keys; the result is [B, Lq, H, K].
 
     q [B, Lq, H, K], k and v [B, Lk, H, K], bias [1 or B, H or 1, Lq, Lk]: global arrays. Raises
     UserError if the mesh does not divide them.

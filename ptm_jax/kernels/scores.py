@@ -114,8 +114,9 @@ def lines(distance: Array, limit: int) -> Array:
 
 
 def skew(x: Array, keys: int) -> Array:
-    """Selects [.., Lq, Lk] from [.., Lq, Lq + Lk]: out[i, j] = x[i, Lq - 1 - i + j], the column of
-    distance j - i.
+    """Selects [.., Lq, Lk] from [.., Lq, Lq + Lk].
+
+    out[i, j] = x[i, Lq - 1 - i + j], the column of distance j - i.
 
     Each row starts one column before the previous one, so a reshape of the flat array does it
     without a gather.
@@ -126,8 +127,10 @@ def skew(x: Array, keys: int) -> Array:
 
 
 def unskew(x: Array) -> Array:
-    """The transpose of `skew`: writes scores [.., Lq, Lk] to the columns of their distances in
-    zeros [.., Lq, Lq + Lk]."""
+    """Writes scores [.., Lq, Lk] to the columns of their distances, the transpose of `skew`.
+
+    The columns are in zeros [.., Lq, Lq + Lk].
+    """
     *outer, queries, keys = x.shape
     none = [(0, 0)] * len(outer)
     flat = jnp.pad(x, [*none, (0, 0), (0, queries - 1)]).reshape(

@@ -79,9 +79,11 @@ ENDINGS = {
 def lemmas(
     word: str, part: str, names: Mapping[str, Any], irregular: Mapping[str, Sequence[str]]
 ) -> list[str]:
-    """Returns the lemmas of a word of a part of speech that are among `names`, as WordNet's morphy
-    finds them: the word itself, and its irregular lemmas or, where there are none, the forms
-    that the rules give."""
+    """Returns the lemmas of a word of a part of speech that are among `names`.
+
+    They are as WordNet's morphy finds them: the word itself, and its irregular lemmas or, where
+    there are none, the forms that the rules give.
+    """
     if word in irregular:
         forms = [word, *irregular[word]]
     else:

@@ -83,8 +83,10 @@ class LexicalRelations(Triples):
 
 
 def sketch(text: str) -> np.ndarray:
-    """Returns hashed counts of the 3-grams of a word, [16] float32: words that share spellings have
-    large products, as subword vectors without training have."""
+    """Returns hashed counts of the 3-grams of a word, [16] float32.
+
+    Words that share spellings have large products, as subword vectors without training have.
+    """
     counts, marked = np.zeros(SKETCH, np.float32), f"<{text.split(',')[0].lower()}>"
     for start in range(max(1, len(marked) - 2)):
         code = zlib.crc32(marked[start : start + 3].encode())

@@ -199,8 +199,10 @@ def _digest(path: Path) -> str:
 
 
 def known(facts: Any, triples: Any) -> Any:
-    """Returns whether triples [.., 3] are among `facts` [N, 3], which are in their order, bool
-    [..]; both of numpy, or of JAX."""
+    """Returns whether triples [.., 3] are among `facts` [N, 3], bool [..].
+
+    The facts are in their order; both are arrays of numpy, or of JAX.
+    """
     xp = np if isinstance(triples, np.ndarray) else jnp
     low, high = xp.zeros(triples.shape[:-1], int), xp.full(triples.shape[:-1], len(facts))
     for _ in range(len(facts).bit_length()):

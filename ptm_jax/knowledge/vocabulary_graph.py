@@ -29,8 +29,10 @@ def kinds_of(pieces: Any) -> np.ndarray:
 
 
 def triples_in(block: Any, kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the triples [N, 3] int32 of a block, and which of its documents they are, [documents]
-    bool."""
+    """Returns the triples [N, 3] int32 of a block.
+
+    It also returns which of its documents they are, [documents] bool.
+    """
     three = (block.documents == 1) & (np.diff(block.document_tokens) == 3)
     places = block.document_tokens[:-1][three][:, None] + np.arange(3)
     triples = block.tokens[places] if len(places) else np.zeros((0, 3), np.int32)

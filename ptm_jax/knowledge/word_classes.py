@@ -154,8 +154,10 @@ def allowed(senses: Array) -> Array:
 
 
 def polarity_of(scores: Sequence[tuple[int, float]]) -> int:
-    """Returns the number + 1 in `POLARITIES` of the sign of the mean of (rank, score), with weights
-    softmax(1 / rank)."""
+    """Returns the number + 1 in `POLARITIES` of the sign of a word's scores.
+
+    It is the sign of the mean of (rank, score), with weights softmax(1 / rank).
+    """
     weights = [math.exp(1 / rank) for rank, _ in scores]
     mean = sum(weight * score for weight, (_, score) in zip(weights, scores, strict=True))
     return 1 + POLARITIES.index("+" if mean > 0 else "-" if mean < 0 else "0")

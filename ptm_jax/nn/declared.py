@@ -71,8 +71,10 @@ def collected() -> Iterator[Collector]:
 
 
 def axes_of(modules: Mapping[str, nn.Module], batch: Batch) -> ParameterAxes:
-    """Returns the logical axes of the parameters of towers {name: module}, from the shapes of a
-    batch."""
+    """Returns the logical axes of the parameters of towers {name: module}.
+
+    They are read from the shapes of a batch.
+    """
     with collected() as collector:
         abstract(modules, batch)
     return ParameterAxes(collector.axes())

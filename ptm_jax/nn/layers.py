@@ -167,8 +167,10 @@ class Dense(nn.Module):
 
 
 def by_columns(params, parts: int, dtype):
-    """Returns parameters in which each `kernel` is its `columns` in so many parts, in the type of
-    products."""
+    """Returns parameters in which each `kernel` is divided into `columns`.
+
+    There are so many parts, in the type of products.
+    """
     if not isinstance(params, Mapping):
         return params
     changed = {

@@ -24,8 +24,10 @@ from ptm_jax.nn.layers import Dense
 
 
 def stream(x):
-    """Returns x [B, L, D] in the layout of the residual stream, which its norms, dropout and sums
-    use. Raises UserError if the mesh does not divide L."""
+    """Returns x [B, L, D] in the layout of the residual stream.
+
+    Its norms, dropout and sums use it. Raises UserError if the mesh does not divide L.
+    """
     layout = current()
     if layout is None or x.ndim != 3:
         return x
@@ -40,8 +42,10 @@ def stream(x):
 
 
 def gathered(x):
-    """Returns x [B, L, D] of the residual stream in the layout of products and attention: all
-    positions of a row, except over `seq`."""
+    """Returns x [B, L, D] of the residual stream in the layout of products and attention.
+
+    All positions of a row, except over `seq`.
+    """
     return x if current() is None or x.ndim != 3 else _gathered(x, current())
 
 

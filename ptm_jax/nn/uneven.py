@@ -95,8 +95,7 @@ def of_layers(stack: Stack | UnevenStack, layers: Sequence[Params]) -> dict[str,
 
 
 def stack_of(blocks: Sequence[Block], like: Stack | UnevenStack) -> Stack | UnevenStack:
-    """Returns a stack of these blocks with the other fields of `like`: a `Stack` if they are
-    equal."""
+    """Returns a stack of these blocks, with the other fields of `like`; a `Stack` if equal."""
     if any(spec.differences(blocks[0], other) for other in blocks[1:]):
         return UnevenStack(blocks=tuple(blocks), final_norm=like.final_norm)
     if isinstance(like, Stack):

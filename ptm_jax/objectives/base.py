@@ -68,8 +68,10 @@ def name_of(objective: Any) -> str:
 
 
 def view_of(batch: Batch, name: str) -> Batch:
-    """Returns the second text of every row as a batch, from `{name}_input_ids` and
-    `{name}_segment_ids` [B, S]."""
+    """Returns the second text of every row as a batch.
+
+    It is in `{name}_input_ids` and `{name}_segment_ids` [B, S].
+    """
     fields = {
         field: batch[f"{name}_{field}"]
         for field in ("input_ids", "segment_ids")
@@ -98,8 +100,10 @@ def real_rows(batch: Batch) -> Array:
 
 
 def scores_of(tower: Tower, head: str, encoded: Encoded, batch: Batch) -> Any:
-    """Returns what a head reads from an encoded batch, with the dropout of `batch["noise"]` if
-    there is one."""
+    """Returns what a head reads from an encoded batch.
+
+    It has the dropout of `batch["noise"]` if there is one.
+    """
     key = batch.get("noise")
     return tower.read(head, encoded, batch, None if key is None else named(key, head))
 
@@ -156,8 +160,10 @@ def next_memory(tower: Tower, encoded: Encoded, batch: Batch) -> Any:
 
 
 def first_memory(tower: Tower, batch: Batch) -> Any:
-    """Returns the memory before the first batch, leaves [B, ...]; None if the encoder has none or
-    its length is 0."""
+    """Returns the memory before the first batch, leaves [B, ...].
+
+    None if the encoder has none or its length is 0.
+    """
     encoder = slots.encoder_in(tower.module)
     return None if encoder is None else encoder.empty_memory(batch["input_ids"].shape[0])
 

@@ -28,9 +28,11 @@ class InPlace(slots.Objective):
 def with_encoder_rows(
     system: System, tower: str, batch: Batch, selected: Mapping[str, Array]
 ) -> tuple[Batch, Mapping[str, Array]]:
-    """Returns (batch, {path: rows}): `selected` and the rows of further tables of the tower's
-    encoder (`slots.Encoder.select`). Without `selected` these are the rows of all its tables, for a
-    loss that reads the batch once."""
+    """Returns (batch, {path: rows}).
+
+    `selected` and the rows of further tables of the tower's encoder (`slots.Encoder.select`).
+    Without `selected` these are the rows of all its tables, for a loss that reads the batch once.
+    """
     encoder, path = slots.encoder_of(system, tower), f"{tower}/encoder"
     if encoder is None:
         return batch, selected

@@ -110,9 +110,12 @@ def work_of(config: Experiment, phase: int) -> Work:
 
 
 def without_vocabulary(config: Experiment) -> tuple[TrainState, float]:
-    """Returns the shapes of the state of a published experiment, and the operations of a step
-    except the products with the vocabulary: logits, and their gradients to weights and input. The
-    vocabulary gets the next size that is a prime number: no other tensor has it by chance."""
+    """Returns shapes and operations of an experiment without products with the vocabulary.
+
+    The shapes are those of the state of the published experiment. The products are logits, and
+    their gradients to weights and input. The vocabulary gets the next size that is a prime number:
+    no other tensor has it by chance.
+    """
     vocab = vocab_of(config)
     size = next(
         n

@@ -97,9 +97,11 @@ def mesh_of(config: Experiment, topology: Topology) -> dict[str, int]:
 
 
 def rules_of(config: Experiment, mesh: dict[str, int]) -> str:
-    """Returns the name of the experiment's rules without the parts for axes that only the fitting
-    has emptied. Other rules without their axis stay, and are refused as a run refuses them
-    (`mesh.layout.layout_of`)."""
+    """Returns the name of the experiment's rules without emptied axes.
+
+    Only the parts for axes that the fitting has emptied go. Other rules without their axis stay,
+    and are refused as a run refuses them (`mesh.layout.layout_of`).
+    """
     names, asked, alone = config.rules, dict(config.mesh), math.prod(mesh.values()) == 1
 
     def lost(*axes):

@@ -177,8 +177,10 @@ def tried(where: Topology, rows: int = 512) -> list[Plan]:
 
 
 def curve(config: Experiment, where: Topology, phase: int | None = None) -> list[tuple[int, float]]:
-    """Returns (chips, efficiency) of a config, from the fewest chips for its `model` x `seq`; rows
-    grow with the chips."""
+    """Returns (chips, efficiency) of a config, from the fewest chips for its `model` x `seq`.
+
+    Rows grow with the chips.
+    """
     config, sizes, phase = planning.prepared(config, where, phase)
     ways = sizes.get("model", 1) * sizes.get("seq", 1)
     rows = config.system.recipe.phases[phase].batch // (where.count // ways)

@@ -142,8 +142,11 @@ def _text(
 
 
 def loading(out: str, config: Mapping[str, Any], sentence: bool) -> list[str]:
-    """Returns the lines of Python that load an exported folder: by sentence-transformers, by the
-    class of Transformers that its config.json names, or here for a family without one."""
+    """Returns the lines of Python that load an exported folder.
+
+    By sentence-transformers, by the class of Transformers that its config.json names, or here for a
+    family without one.
+    """
     if sentence:
         return [
             "from sentence_transformers import SentenceTransformer",

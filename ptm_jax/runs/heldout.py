@@ -79,8 +79,11 @@ def measure(run: Run, config: Experiment, corpus: Corpus, split: str, batches: i
 def text_of(
     run: Run, sources: Sequence[str], split: str, seed: int, progress: Callable | None = None
 ) -> Iterator[tuple[Corpus, str]]:
-    """Yields (corpus, split): of sources a folder prepared with the run's tokenizer, or text that
-    is prepared in a temporary one; without any the run's own. Raises UserError."""
+    """Yields (corpus, split) of sources, or of the run without any.
+
+    Sources are a folder prepared with the run's tokenizer, or text that is prepared in a temporary
+    one. Raises UserError.
+    """
     wanted = run.corpus_facts["tokenizer"]
     run.tokenizer({"tokenizer": wanted})
     if not sources:

@@ -41,13 +41,16 @@ def export(
     run: Run | None = None,
     layout: Layout | None = None,
 ) -> list[Path]:
-    """Writes a model as a Hugging Face directory with copies of the files `beside`, or in the
-    layout of a library that its encoder has (`convert.layouts`), atomically. Returns its files.
+    """Writes a model as a Hugging Face directory, atomically, and returns its files.
+
+    It has copies of the files `beside`, or the layout of a library that its encoder has
+    (`convert.layouts`).
 
     The folder has a model card from the record of `run`. `layout`: "transformers" is the class of
     the head; "sentence-transformers" has its files around an encoder. Default: the latter for an
     encoder from such a folder, and for a classifier on the mean of the states, of which no class
-    exists. Raises UserError."""
+    exists. Raises UserError.
+    """
     library = layouts.writer_of(model.module.encoder)
     if library is not None:
         with drafted(out) as draft:

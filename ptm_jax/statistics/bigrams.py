@@ -21,8 +21,10 @@ PHRASE = np.dtype([("first", "<i4"), ("second", "<i4"), ("score", "<f8")])
 
 
 def count(blocks: Iterable, vocab: int) -> np.ndarray:
-    """Returns [N] of BIGRAM, sorted by first and second: pairs of adjacent ids in the sentences of
-    `block_records.Block`s."""
+    """Returns [N] of BIGRAM, sorted by first and second.
+
+    Pairs of adjacent ids in the sentences of `block_records.Block`s.
+    """
     pairs = Sums()
     for block in blocks:
         inside = np.ones(len(block.tokens), bool)

@@ -161,9 +161,11 @@ class Cells:
 def count(
     blocks: Iterable[Any], vocab: Vocab, window: int, path: Path, memory: int = MEMORY
 ) -> None:
-    """Writes [N] of PAIR, row <= column: the co-occurrences at most `window` words apart in the
-    documents of `block_records.Block`s. Unknown words are left out before windows are formed, as in
-    Stanford's code."""
+    """Writes [N] of PAIR, row <= column.
+
+    The co-occurrences at most `window` words apart in the documents of `block_records.Block`s.
+    Unknown words are left out before windows are formed, as in Stanford's code.
+    """
     check(window)
     cells, unit = Cells(vocab.size), math.lcm(*range(1, window + 1))
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -32,8 +32,10 @@ def of_words(counts: np.ndarray, vocab: Vocab) -> np.ndarray:
 
 
 def noise_of(counts: np.ndarray, vocab: Vocab, power: float) -> np.ndarray:
-    """Returns the probability of every word to be noise, [V] float64: count ** power, 0 for special
-    and unknown words."""
+    """Returns the probability of every word to be noise, [V] float64.
+
+    count ** power, 0 for special and unknown words.
+    """
     counts = of_words(counts, vocab)
     weights = np.where(counts > 0, counts.astype(np.float64) ** power, 0)
     return weights / max(weights.sum(), 1e-300)

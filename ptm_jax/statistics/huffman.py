@@ -118,8 +118,11 @@ def tree_paths(counts: tuple[int, ...]) -> list[list[tuple[int, bool]]]:
 
 
 def class_paths(counts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Returns for classes in any order the signed paths of `tree_paths`: node + 1 to the right,
-    -(node + 1) to the left. Of equal counts the first class is taken as the more frequent."""
+    """Returns for classes in any order the signed paths of `tree_paths`.
+
+    node + 1 to the right, -(node + 1) to the left. Of equal counts the first class is taken as the
+    more frequent.
+    """
     order = sorted(range(len(counts)), key=lambda n: -counts[n])
     paths = dict(zip(order, tree_paths(tuple(counts[n] for n in order)), strict=True))
     return tuple(

@@ -19,8 +19,7 @@ def take(x: Array, places: Array) -> Array:
 
 
 def ends_of(segments: Array) -> tuple[Array, Array]:
-    """Returns the places of the first and of the last token of each token's segment, [B, L]
-    each."""
+    """Returns the places [B, L] of the first and of the last token of each token's segment."""
     length = segments.shape[1]
     place = jnp.broadcast_to(jnp.arange(length), segments.shape)
     changes = segments[:, 1:] != segments[:, :-1]
@@ -31,8 +30,10 @@ def ends_of(segments: Array) -> tuple[Array, Array]:
 
 
 def beside(batch: Batch) -> tuple[Array, Array]:
-    """Returns [B, L] bool: whether a sentence stands before the token's sentence in its document
-    and row, and one after."""
+    """Returns whether sentences stand before and after the token's own, [B, L] bool each.
+
+    They are in its document and row.
+    """
     segments, (first, last) = segments_of(batch), ends_of(segments_of(batch))
     documents = batch.get("documents", jnp.ones_like(segments))
 

@@ -41,8 +41,10 @@ _NUMBERS = {label: number for number, label in enumerate(LABELS)}
 
 
 def number_of(label: str) -> int:
-    """Returns the number of a label without its subtype or function (nsubj:pass, NP-SBJ); 0 for one
-    of no inventory."""
+    """Returns the number of a label without its subtype or function (nsubj:pass, NP-SBJ).
+
+    0 for one of no inventory.
+    """
     return _NUMBERS.get(label, _NUMBERS.get(label.split(":")[0].split("-")[0], 0))
 
 

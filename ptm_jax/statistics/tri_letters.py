@@ -24,8 +24,11 @@ ROWS = 1 + TRIGRAMS + 8
 
 
 def trigrams(word: str, begins: bool = True) -> list[int]:
-    """Returns the ids, from 1, of the trigrams of a lower-case word between # (at its end alone, if
-    it does not begin a word). Other characters than `LETTERS` are left out."""
+    """Returns the ids, from 1, of the trigrams of a lower-case word between #.
+
+    A word that does not begin one has # at its end alone. Other characters than `LETTERS` are left
+    out.
+    """
     letters = re.sub(r"[^a-z0-9]", "", word.lower())
     if not letters:
         return []

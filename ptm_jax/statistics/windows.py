@@ -34,16 +34,20 @@ def reach_of(batch: Batch, window: int) -> Array:
 
 
 def neighbours(batch: Batch, window: int) -> Array:
-    """Returns whether the token at each of `offsets` is a neighbour: in the window and the same
-    segment, [B, L, 2c] bool."""
+    """Returns whether the token at each of `offsets` is a neighbour.
+
+    In the window and the same segment, [B, L, 2c] bool.
+    """
     segments, reach = segments_of(batch), reach_of(batch, window)
     near = [(abs(o) <= reach) & (shifted(segments, o) == segments) for o in offsets(window)]
     return jnp.stack(near, -1)
 
 
 def square(batch: Batch, window: int) -> Array:
-    """Returns whether token u is a neighbour of token t, [B, L, L] bool: `neighbours` for matrix
-    products."""
+    """Returns whether token u is a neighbour of token t, [B, L, L] bool.
+
+    `neighbours` for matrix products.
+    """
     segments, reach = segments_of(batch), reach_of(batch, window)
     place = jnp.arange(segments.shape[1])
     apart = jnp.abs(place[:, None] - place[None, :])
@@ -53,8 +57,10 @@ def square(batch: Batch, window: int) -> Array:
 
 
 def band(scores: Array, window: int) -> Array:
-    """Returns the scores [B, L, L] of neighbours at each of `offsets`, [B, L, 2c]; zeros outside
-    the row."""
+    """Returns the scores [B, L, L] of neighbours at each of `offsets`, [B, L, 2c].
+
+    Zeros outside the row.
+    """
     batch, length, _ = scores.shape
     wide = jnp.pad(scores, ((0, 0), (0, 0), (window, window))).reshape(batch, -1)
     wide = jnp.pad(wide, ((0, 0), (0, length)))  # rows longer by one put diagonals into columns

@@ -127,9 +127,11 @@ def graph_of(names: Sequence[str]) -> GraphStore:
 def evaluate(
     path: str | Path, data: Sequence[str], split: str = "valid", batch: int = 256, limit: int = 0
 ) -> Outcome:
-    """Returns the metrics of a run on a split of a graph, filtered by all splits: of all triples,
-    or of `limit` of them at equal distances. `batch` is that of vectors; a model that reads texts
-    has its own. Raises UserError."""
+    """Returns the metrics of a run on a split of a graph, filtered by all splits.
+
+    Of all triples, or of `limit` of them at equal distances. `batch` is that of vectors; a model
+    that reads texts has its own. Raises UserError.
+    """
     model = triple_models.read(path)
     graph = graph_of(data)
     asked = graph.triples(split)

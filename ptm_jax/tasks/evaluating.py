@@ -164,8 +164,10 @@ def evaluate(
 def blocks(
     model: Pretrained, task: Task, path: str, remarks: Remarks, size: int = BLOCK
 ) -> Iterator[tuple[list[Any], Sequence[Any]]]:
-    """Yields (examples, predictions) of a file without labels, `size` examples at a time. Counts
-    truncated texts in `remarks`. Raises UserError."""
+    """Yields (examples, predictions) of a file without labels, `size` examples at a time.
+
+    Counts truncated texts in `remarks`. Raises UserError.
+    """
     task, length = task_for(model, task), length_of(model, task)
     kind, examples = kind_of(task.examples), task.examples.read(path, remarks, False)
     while block := list(itertools.islice(examples, size)):
@@ -217,8 +219,11 @@ def lines(task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> It
 def write(
     path: str | Path, task: Task, examples: Sequence[Any], predictions: Sequence[Any]
 ) -> None:
-    """Writes the prediction file atomically: a table for .csv and .tsv, unless the task's server
-    reads such a file. In a directory it gets the name that the server expects."""
+    """Writes the prediction file atomically.
+
+    A table for .csv and .tsv, unless the task's server reads such a file. In a directory it gets
+    the name that the server expects.
+    """
     path = Path(path)
     path = path / (task.file or f"{task.name}.txt") if path.is_dir() else path
     kind, separator = kind_of(task.examples), prediction_tables.SEPARATORS.get(path.suffix.lower())

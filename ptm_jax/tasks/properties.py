@@ -92,9 +92,10 @@ def read(path: Path) -> Table:
 
 
 def evaluate(model: WordVectors, path: str | Path) -> Outcome:
-    """Returns, for each property, `f1`, `accuracy` and `majority` (the accuracy of its most
-    frequent value), or `r2`, `spearman` and `rank`; then the means over the properties of each kind
-    and of each group.
+    """Returns the metrics of each property, then the means of each kind and of each group.
+
+    They are `f1`, `accuracy` and `majority` (the accuracy of its most frequent value), or `r2`,
+    `spearman` and `rank`.
 
     `rank` is the share of the words whose true value is nearer to the prediction than the word's
     own, 0 at best and 0.5 at random (Gupta et al. 2015, normalised rank score). Raises UserError
@@ -183,9 +184,11 @@ def measured(x: np.ndarray, y: np.ndarray, test: np.ndarray | None) -> dict[str,
 
 
 def predicted(x: np.ndarray, y: np.ndarray, new: np.ndarray, binary: bool) -> np.ndarray:
-    """Returns the predictions [m] for vectors [m, D]: classes of a logistic regression, or numbers
-    of a ridge regression, with a penalty of 1 on the squared weights (for classes half of it, added
-    to the sum of the losses)."""
+    """Returns the predictions [m] for vectors [m, D].
+
+    Classes of a logistic regression, or numbers of a ridge regression, with a penalty of 1 on the
+    squared weights (for classes half of it, added to the sum of the losses).
+    """
     from sklearn.linear_model import LogisticRegression, Ridge
 
     model = LogisticRegression(C=1.0, max_iter=1000, tol=1e-6) if binary else Ridge(alpha=1.0)

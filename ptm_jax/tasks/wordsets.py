@@ -58,9 +58,10 @@ def evaluation(
     name: str, help: str, run: Callable[[Request], Outcome], *, files: str = "one file of words",
     takes: tuple[str, ...] = (),
 ) -> Evaluation:  # fmt: skip
-    """Returns an evaluation of word vectors on `files`; `takes` are its options other than
-    --method.
-    Raises UserError for another number of files."""
+    """Returns an evaluation of word vectors on `files`.
+
+    `takes` are its options other than --method. Raises UserError for another number of files.
+    """
 
     def report(request: Request) -> Report:
         if len(request.data) != (2 if files.startswith("two") else 1):
@@ -88,9 +89,11 @@ def report_of(request: Request, outcome: Outcome) -> Report:
 
 
 def analogies(model: WordVectors, path: Path, method: Method = "3cosadd") -> Outcome:
-    """Returns the accuracy of all questions, of semantic and of syntactic ones, and of each
-    section: the first answer of `WordVectors.analogy` is the expected word. Raises UserError for a
-    line of another form, or no known question."""
+    """Returns the accuracy of all questions, of semantic and of syntactic ones, and by section.
+
+    A question is right if the first answer of `WordVectors.analogy` is the expected word. Raises
+    UserError for a line of another form, or no known question.
+    """
     index, folded = _vocabulary(model)
     sections, known, total, section = [], [], 0, ""
     for number, line in _lines(path):
@@ -132,9 +135,11 @@ def analogies(model: WordVectors, path: Path, method: Method = "3cosadd") -> Out
 
 
 def similarities(model: WordVectors, path: Path) -> Outcome:
-    """Returns the correlations of Spearman (ranks) and Pearson of cosines with the numbers of a
-    set. Lines that begin with # and a header are skipped. Raises UserError for a line of another
-    form, or for fewer than two known pairs."""
+    """Returns the correlations of Spearman (ranks) and Pearson of cosines with a set.
+
+    Lines that begin with # and a header are skipped. Raises UserError for a line of another form,
+    or for fewer than two known pairs.
+    """
     index, _ = _vocabulary(model)
     pairs, gold, total = [], [], 0
     for number, line in _lines(path):

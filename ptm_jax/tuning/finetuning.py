@@ -292,9 +292,12 @@ def _with_specials(system: System, tokenizer: Tokenizer) -> System:
 
 
 def with_head(init: Init | Initials, examples: TaskExamples) -> System:
-    """Replaces the heads of a model's system by the head of a task: the head of the published
-    class, so that the export loads as it. A family without one gets a head on the mean of the
-    states if the checkpoint was trained for that (Reimers and Gurevych 2019). Raises UserError."""
+    """Replaces the heads of a model's system by the head of a task.
+
+    The head of the published class, so that the export loads as it. A family without one gets a
+    head on the mean of the states if the checkpoint was trained for that (Reimers and Gurevych
+    2019). Raises UserError.
+    """
     return _with_head(_model(opened(init), False), examples)
 
 

@@ -39,9 +39,10 @@ def experiment(
     adapt: Sequence[Any] = (),
     seed: int = 0,
 ) -> Experiment:
-    """A model fine-tuned on all tasks of `data` {name of a task: its data}, on texts or pairs, as
-    MT-DNN (section 4.2, and namisan/mt-dnn): Adamax without bias correction, warm-up over a tenth
-    of the steps, linear decay to 0, clipped at 1.
+    """Fine-tunes a model on all tasks of `data`, on texts or pairs, as MT-DNN.
+
+    `data` is {name of a task: its data}. Section 4.2, and namisan/mt-dnn: Adamax without bias
+    correction, warm-up over a tenth of the steps, linear decay to 0, clipped at 1.
 
     init             the model; with `parent`, a network of the catalogue, what its parts begin with
                      (`Experiment.init`)

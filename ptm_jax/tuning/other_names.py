@@ -104,8 +104,9 @@ def advice(name: str, known: Iterable[str]) -> str:
 
 
 def option_hint(word: str, options: Iterable[str]) -> str | None:
-    """Returns what to write in the place of an option of the command line that a command has not,
-    or None where nothing is known of it.
+    """Returns what to write in the place of an option that a command has not.
+
+    None where nothing is known of it.
 
     word     as it was written, as "--batch-size=8"
     options  the command's own, as "batch" or "set"

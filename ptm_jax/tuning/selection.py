@@ -300,9 +300,11 @@ def spread(runs: Sequence[Tuned]) -> dict[str, tuple[float, float]]:
 
 
 def expected_best(scores: Sequence[float], draws: int | None = None) -> np.ndarray:
-    """The expected best of n = 1, 2, ... `most` runs drawn with replacement [most]: sum_v v (P(V <=
-    v)^n - P(V < v)^n) (Dodge et al. 2019, arXiv 1909.03004, Eq. 7). Default of `most`: the number
-    of scores."""
+    """The expected best of n = 1, 2, ...
+
+    `most` runs drawn with replacement [most]: sum_v v (P(V <= v)^n - P(V < v)^n) (Dodge et al.
+    2019, arXiv 1909.03004, Eq. 7). Default of `most`: the number of scores.
+    """
     values = np.sort([ranked(score) for score in scores])
     if not len(values):
         raise ValueError("no run has a score; give at least one")

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 
 def begin(params: Params, tower: str, slots: int) -> Params:
-    """Returns the initial `recent`: every slot holds the given parameters and only the first one
-    counts."""
+    """Returns the initial `recent`.
+
+    Every slot holds the given parameters and only the first one counts.
+    """
     ring = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], slots, 0), params[tower])
     return {tower: ring, "count": jnp.ones((), jnp.float32)}
 
@@ -50,16 +52,20 @@ def remember(recent: Params, params: Params, tower: str, due: Array | bool = Tru
 
 
 def ages(recent: Params, tower: str) -> Any:
-    """Returns [slots] float32: 0 for the newest parameters, 1 for the ones before, and so on;
-    negative for unused slots."""
+    """Returns [slots] float32: 0 for the newest parameters, 1 for the ones before, and so on.
+
+    Negative for unused slots.
+    """
     slots = jax.tree.leaves(recent[tower])[0].shape[0]
     age = (recent["count"] - 1 - jnp.arange(slots)) % slots
     return jnp.where(age < recent["count"], age, -1.0)
 
 
 def mean(recent: Params, tower: str, chosen: Array) -> Params:
-    """Returns the mean of the parameters in the chosen slots [slots]; if none is chosen, the newest
-    parameters."""
+    """Returns the mean of the parameters in the chosen slots [slots].
+
+    If none is chosen, the newest parameters.
+    """
     chosen = jnp.where(chosen.any(), chosen, ages(recent, tower) == 0).astype(jnp.float32)
     weights = chosen / chosen.sum()
     return jax.tree.map(

@@ -17,8 +17,11 @@ JSON = (".jsonl", ".json")
 
 
 def task_of(args: Args) -> str | None:
-    """Returns the task of the run, where --input is a table; None where the model is none that was
-    trained on a table, or where another task or other columns are asked."""
+    """Returns the task of the run, where --input is a table.
+
+    None where the model is none that was trained on a table, or where another task or other columns
+    are asked.
+    """
     named = args.text_column is not None or args.pair_column is not None
     if args.input is None or named or not {*Path(args.input).suffixes} & {*TABLES}:
         return None

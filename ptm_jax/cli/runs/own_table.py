@@ -19,8 +19,10 @@ OF_TABLES = ("text_column", "label_column", "heldout")
 
 
 def is_asked(args: Args) -> bool:
-    """Returns whether the data are a table of the user's: an option of tables, or a model and data
-    without a system and without a task."""
+    """Returns whether the data are a table of the user's.
+
+    An option of tables, or a model and data without a system and without a task.
+    """
     bare = args.target is None and args.task is None and not args.tasks
     return bool(options.given(args, OF_TABLES)) or (bare and bool(args.init and args.data))
 

@@ -80,8 +80,10 @@ def products(left: Array, right: Array, scale: Array) -> Array:
 
 
 def divergence(mine: Array, its: Array, visible: Array) -> Array:
-    """Returns the mean over heads of KL(softmax(its) || softmax(mine)) [B, L] for scores [B, H, L,
-    L] over visible keys."""
+    """Returns the mean over heads of KL(softmax(its) || softmax(mine)) [B, L].
+
+    Scores are [B, H, L, L], over visible keys.
+    """
     seen = visible[:, None] > 0
 
     def logs(scores):

@@ -56,9 +56,11 @@ def outline(tower: Any) -> Outline:
 
 
 def wants_assistant(student: Outline, teacher: Outline) -> bool:
-    """Whether MiniLM would distil by way of a teacher assistant, of the teacher's layers and the
-    student's width: a student of at most half the layers and half the width (Wang et al. 2020,
-    section 3.4)."""
+    """Whether MiniLM would distil by way of a teacher assistant.
+
+    The assistant has the teacher's layers and the student's width, for a student of at most half
+    the layers and half the width (Wang et al. 2020, section 3.4).
+    """
     return 2 * (student.layers or 0) <= (teacher.layers or 0) and 2 * student.width <= teacher.width
 
 

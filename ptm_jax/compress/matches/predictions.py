@@ -18,8 +18,9 @@ from ptm_jax.objectives.base import token_loss
 def soft_targets(
     student: Array, teachers: Sequence[Array], temperature: float, entropy: bool = False
 ) -> Array:
-    """Returns T^2 KL(p || q) [..] for logits [.., C]: q the student's softmax at temperature T, p
-    the mean of the teachers'.
+    """Returns T^2 KL(p || q) [..] for logits [.., C].
+
+    q the student's softmax at temperature T, p the mean of the teachers'.
 
     With `entropy` it is the cross-entropy -T^2 sum p log q, which has the same gradient.
     """

@@ -29,9 +29,11 @@ INFINITY = 0x7F800000
 
 
 def share_at(step: Step, share: float, first: int, last: int, initial: float = 0.0) -> Any:
-    """Returns the share of zeros at a step: s_f + (s_i - s_f) (1 - (t - t_0) / (t_n - t_0))^3
-    between the steps t_0 = `first` and t_n = `last`, s_i before and s_f after (Zhu & Gupta 2017,
-    arXiv 1710.01878, Eq. 1)."""
+    """Returns the share of zeros at a step.
+
+    s_f + (s_i - s_f) (1 - (t - t_0) / (t_n - t_0))^3 between the steps t_0 = `first` and t_n =
+    `last`, s_i before and s_f after (Zhu & Gupta 2017, arXiv 1710.01878, Eq. 1).
+    """
     remaining = 1 - jnp.clip((step - first) / max(1, last - first), 0, 1)
     return share + (initial - share) * remaining**3
 
@@ -176,12 +178,14 @@ class Magnitude(Compression):
 
 
 def mask_of(path: str, weights: Any, share: Any) -> Any:
-    """Returns zeros for the `share` of smallest magnitude in each matrix of a parameter, ones for
-    the others. The number of zeros is rounded to the nearest; all weights of the largest magnitude
-    among them are zero.
+    """Returns zeros for the weights of smallest magnitude in each matrix, ones for the others.
+
+    The number of zeros is `share` of the matrix, rounded to the nearest; all weights of the largest
+    magnitude among them are zero.
 
     The threshold is found by bisection on the bits of float32, which are in the order of the
-    magnitudes: 31 counts."""
+    magnitudes: 31 counts.
+    """
     *layers, rows, columns = matrix_of(path, weights.shape)
     bits = jax.lax.bitcast_convert_type(jnp.abs(weights.astype(jnp.float32)), jnp.int32).reshape(
         *layers, rows * columns

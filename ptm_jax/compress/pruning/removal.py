@@ -47,8 +47,10 @@ def layers_of(tower: Network, params: Params) -> list[Layer]:
 
 
 def with_layers(tower: Network, params: Params, layers: Sequence[Layer]) -> tuple[Any, Params]:
-    """Returns the tower and its parameters with these layers: a `Stack` if they are of one size,
-    else an `UnevenStack`."""
+    """Returns the tower and its parameters with these layers.
+
+    A `Stack` if they are of one size, else an `UnevenStack`.
+    """
     stack = uneven.stack_of([block for block, _ in layers], tower.encoder.stack)
     if uneven.is_uneven(stack) and tower.encoder.writes:
         raise ValueError(
@@ -71,8 +73,10 @@ def changed(
     names: Sequence[str],
     change: Callable[[str, list[Layer]], Sequence[Layer]],
 ) -> tuple[Any, Params]:
-    """Returns the system and {tower: parameters} with `change(tower, layers)` for the layers of the
-    towers `names`."""
+    """Returns the system and {tower: parameters} with changed layers.
+
+    `change(tower, layers)` returns the layers of each of the towers `names`.
+    """
     for name in names:
         layers = change(name, layers_of(system.towers[name], params[name]))
         tower, tree = with_layers(system.towers[name], params[name], layers)
@@ -94,8 +98,10 @@ def sizes(layers: Sequence[Layer], part: str) -> list[int]:
 
 
 def kept(layers: Sequence[Layer], part: str, chosen: Iterable[Any]) -> list[Layer]:
-    """Returns the layers with only the `chosen` heads or hidden units of each: matrices are really
-    smaller."""
+    """Returns the layers with only the `chosen` heads or hidden units of each.
+
+    Matrices are really smaller.
+    """
     sizes(layers, part)
     return [
         _kept(layer, part, np.asarray(indices))
@@ -145,8 +151,10 @@ def gated(params: Params, gates: Sequence[Any], part: str) -> Params:
 def row_loss(
     system: System, params: Params, part: str, name: str = "main"
 ) -> Callable[[Any, Batch], tuple[Any, Any]]:
-    """Returns the function (gates, row of a batch) -> (loss, weight) of the system's objective,
-    without dropout."""
+    """Returns the loss of a row as a function of gates, without dropout.
+
+    The function is (gates, row of a batch) -> (loss, weight) of the system's objective.
+    """
     params = jax.tree.map(jnp.asarray, params)
 
     def loss(gates, row):
@@ -163,9 +171,11 @@ def row_loss(
 def importance(
     loss: Callable[..., Any], gates: Sequence[Any], batches: Iterator[Batch]
 ) -> list[np.ndarray]:
-    """Returns I_h = E_x |dL(x) / dxi_h| of each gate, [H] for each layer, divided by the norm of
-    its layer, as Michel et al. (2019, arXiv 1905.10650, section 4.1, Eq. 2) do. Raises ValueError
-    without rows."""
+    """Returns the importance I_h = E_x |dL(x) / dxi_h| of each gate, [H] for each layer.
+
+    It is divided by the norm of its layer, as Michel et al. (2019, arXiv 1905.10650, section 4.1,
+    Eq. 2) do. Raises ValueError without rows.
+    """
     slope = jax.grad(loss, has_aux=True)
 
     def one(gates, row):
@@ -187,8 +197,11 @@ def importance(
 def ablation(
     loss: Callable[..., Any], gates: Sequence[Any], batches: Iterator[Batch]
 ) -> list[np.ndarray]:
-    """Returns the loss without each single head or unit minus the loss with it, the mean of all
-    rows, [H] for each layer (Michel et al. 2019, section 3.2). Raises ValueError without rows."""
+    """Returns the loss without each single head or unit minus the loss with it.
+
+    It is the mean of all rows, [H] for each layer (Michel et al. 2019, section 3.2). Raises
+    ValueError without rows.
+    """
     work = jax.jit(
         lambda gates, batch: jax.tree.map(
             lambda part: part.sum(), jax.vmap(loss, (None, 0))(gates, batch)

@@ -40,8 +40,10 @@ TABLES = r"/embed/(token|type|position/table)$"
 
 
 def levels_of(bits: Any) -> Any:
-    """Returns the greatest whole number of symmetric quantisation, 2^(bits - 1) - 1 (Zafrir et al.,
-    Eq. 2)."""
+    """Returns the greatest whole number of symmetric quantisation, 2^(bits - 1) - 1.
+
+    Zafrir et al., Eq. 2.
+    """
     return 2.0 ** (np.asarray(bits) - 1) - 1
 
 
@@ -294,8 +296,10 @@ class Int8(Compression):
 
 
 def sides_of(shape: tuple[int, ...], kernel: tuple[int, ...]) -> int:
-    """Returns the number of input axes of a kernel [layers .., in .., out ..] whose matrix is
-    `shape`."""
+    """Returns the number of input axes of a kernel whose matrix is `shape`.
+
+    The kernel is [layers .., in .., out ..].
+    """
     inner, size, count = kernel[len(shape) - 2 :], 1, 0
     while size < shape[-2]:
         size, count = size * inner[count], count + 1

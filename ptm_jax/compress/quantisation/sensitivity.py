@@ -60,8 +60,9 @@ def top_eigenvalues(
     tolerance: float = 1e-2,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Returns the eigenvalue of greatest magnitude of the Hessian's diagonal block of each group of
-    parameters.
+    """Returns the eigenvalue of greatest magnitude for each group of parameters.
+
+    It is that of the Hessian's diagonal block of the group.
 
     loss        (parameters, batch) -> scalar
     groups      {name: mask}, mask(path) is 0, 1, or zeros and ones that broadcast against the

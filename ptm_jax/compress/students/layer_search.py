@@ -116,9 +116,10 @@ def search(
     seed: int = 0,
     controller: Controller = Controller(),
 ) -> Searched:  # fmt: skip
-    """Trains a controller by REINFORCE: the gradient of mean_k (R_k - b) log P(choice_k), b the
-    moving average of earlier rewards (Eq. 4). `sizes` are the numbers of options; `reward` gets
-    choices that count from 1, each once.
+    """Trains a controller by REINFORCE.
+
+    The gradient of mean_k (R_k - b) log P(choice_k), b the moving average of earlier rewards (Eq.
+    4). `sizes` are the numbers of options; `reward` gets choices that count from 1, each once.
 
     Raises UserError for no options or steps, and a reward that is not finite.
     """

@@ -33,8 +33,10 @@ PREDECESSOR = "teacher"
 
 
 def replacing_rate(step: Step, base: float, slope: float) -> Any:
-    """Returns min(1, slope * step + base), the probability that a successor replaces its
-    predecessor (section 3.3)."""
+    """Returns the probability that a successor replaces its predecessor.
+
+    min(1, slope * step + base) (section 3.3).
+    """
     return jnp.minimum(1.0, slope * jnp.asarray(step, jnp.float32) + base)
 
 

@@ -31,7 +31,9 @@ def principal(vectors: np.ndarray, width: int | float) -> np.ndarray:
 
 
 def zipf_weights(count: int, smoothing: float) -> np.ndarray:
-    """Returns the weight [V] of each rank: a / (a + p), where p is proportional to 1 / (rank + 1),
-    and a is `smoothing`."""
+    """Returns the weight [V] of each rank.
+
+    a / (a + p), where p is proportional to 1 / (rank + 1), and a is `smoothing`.
+    """
     share = 1 / np.arange(2, count + 2)
     return smoothing / (smoothing + share / share.sum())

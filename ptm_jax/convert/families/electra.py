@@ -28,8 +28,10 @@ HEADS = classes("Electra", {"ForPreTraining": ("rtd",), "ForCausalLM": ("lm",)})
 
 
 def narrowed(core: Transformer, width: int, always: bool = False) -> Transformer:
-    """Returns the encoder with embeddings of `width` and a projection to its own width, if they
-    differ (or `always`)."""
+    """Returns the encoder with embeddings of `width` and a projection to its own width.
+
+    It is unchanged if the widths are equal, unless `always`.
+    """
     states, init = core.stack.block.attention.width, core.embed.initializer
     project = Dense(states, initializer=init) if always or width != states else Identity()
     return spec.override(core, {"embed.width": width, "embed.project": project})

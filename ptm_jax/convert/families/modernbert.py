@@ -41,8 +41,10 @@ POOLING = {"cls": "first", "mean": "mean"}
 
 
 def pattern(config: Config, layers: int) -> LocalLayers:
-    """Returns the pattern of full and local layers of a config. Raises UserError for one that does
-    not repeat."""
+    """Returns the pattern of full and local layers of a config.
+
+    Raises UserError for one that does not repeat.
+    """
     radius = config.positive("local_attention", 128) // 2
     if not radius:
         raise UserError(f"{config.file}: local_attention is 1; it must be at least 2")
@@ -69,8 +71,11 @@ def types_of(local: LocalLayers, layers: int) -> list[str]:
 
 
 def theta(config: Config, kind: str) -> float:
-    """Returns theta of full or local layers, as version 5 of Transformers or as version 4 spells
-    it. Raises UserError for scaled angles."""
+    """Returns theta of full or local layers.
+
+    It is read as version 5 of Transformers or as version 4 spells it. Raises UserError for scaled
+    angles.
+    """
     both = config("rope_parameters", dict, None) or {}
     fields = Config(both.get(kind) or {}, config.file)
     fields.refuse("rope_type", "default", "scaled rotary positions are not supported")

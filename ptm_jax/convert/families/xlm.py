@@ -216,8 +216,10 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
 
 
 def vocabulary_lines(config: Config) -> tuple[Line, ...]:
-    """Returns the lines of the vocabulary head: its bias and table, or one bias and table per
-    cluster."""
+    """Returns the lines of the vocabulary head.
+
+    Its bias and table, or one bias and table per cluster.
+    """
     root = "pred_layer.proj"
     if not config("asm", bool, False):
         return Line("heads_mlm/bias", f"{root}.bias"), Line("heads_mlm/table", f"{root}.weight")

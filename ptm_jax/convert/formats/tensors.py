@@ -249,8 +249,10 @@ class _Filler:
 
 
 def convert(source: np.ndarray, out: np.ndarray) -> None:
-    """Computes `out[...] = source`, exactly also for bfloat16 NaN. Any nonzero byte of a boolean is
-    True."""
+    """Computes `out[...] = source`, exactly also for bfloat16 NaN.
+
+    Any nonzero byte of a boolean is True.
+    """
     if source.dtype == DTYPES["BF16"] and out.dtype == np.float32:
         # numpy's cast calls a function pointer for each element
         np.left_shift(source.view(np.uint16), 16, out=out.view(np.uint32), dtype=np.uint32)

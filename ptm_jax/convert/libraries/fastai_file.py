@@ -47,8 +47,9 @@ def is_fastai(path: str | os.PathLike) -> bool:
 
 
 def read(path: str | os.PathLike, allow_pickle: bool) -> tuple[System, Params, Tokenizer | None]:
-    """Returns (system, {tower: parameters}, tokenizer of words between blanks, or None without a
-    file of words).
+    """Returns (system, {tower: parameters}, tokenizer) of a file of fastai.
+
+    The tokenizer has the words between blanks, or is None without a file of words.
 
     Of a file without a decoder (`save_encoder`) the softmax has a bias of zeros. Raises UserError
     with the file.

@@ -44,9 +44,11 @@ def is_flair(folder: str | os.PathLike) -> bool:
 
 
 def read(folder: str | os.PathLike, allow_pickle: bool) -> tuple[System, Params, OpenWords]:
-    """Returns (system without a head, {tower: parameters}, tokenizer) of a folder with one file of
-    each direction, as news-forward-0.4.1.pt and news-backward-0.4.1.pt. Raises UserError with the
-    file."""
+    """Returns (system without a head, {tower: parameters}, tokenizer) of a folder of Flair.
+
+    It has one file of each direction, as news-forward-0.4.1.pt and news-backward-0.4.1.pt. Raises
+    UserError with the file.
+    """
     folder, states = Path(folder), {}
     for way, pattern in FILES.items():
         files = sorted(folder.glob(pattern))

@@ -25,8 +25,10 @@ from ptm_jax.nn.heads.task_heads import summary_of
 
 
 def write(folder: str | Path, sentence: Sentence) -> None:
-    """Writes the files of a `Sentence` around a model's, for `sentence_of` and
-    sentence-transformers."""
+    """Writes the files of a `Sentence` into the folder of a model.
+
+    `sentence_of` and sentence-transformers read them.
+    """
     folder, parts = Path(folder), [("Pooling", _pooling(sentence))]
     for layer in sentence.dense:
         kind = f"torch.nn.modules.{ACTIVATIONS[layer.activation]}.{layer.activation}"
@@ -64,8 +66,10 @@ def write(folder: str | Path, sentence: Sentence) -> None:
 
 
 def settings(sentence: Sentence) -> dict[str, Any]:
-    """Returns the fields of a `Sentence` in a form that compares: the arrays of its layers as
-    bytes."""
+    """Returns the fields of a `Sentence` in a form that compares.
+
+    The arrays of its layers as bytes.
+    """
     arrays = [(layer.kernel, layer.bias) for layer in sentence.dense]
     dense = [[None if part is None else part.tobytes() for part in pair] for pair in arrays]
     return {
@@ -78,8 +82,11 @@ def settings(sentence: Sentence) -> dict[str, Any]:
 def parted(
     module: Model, params: Mapping[str, Any]
 ) -> tuple[Model, Mapping[str, Any], Dense | None]:
-    """Returns (module, parameters, None), or for a classifier on the mean of the states (module and
-    parameters without its head, its last layer)."""
+    """Returns (module, parameters, last layer), with None in the place of the last layer.
+
+    For a classifier on the mean of the states, module and parameters are without its head, which is
+    its last layer.
+    """
     summary = summary_of(module.heads.get("classify"))
     if (
         summary is None

@@ -98,8 +98,11 @@ class Sentence:
 
 
 def model_folder(folder: str | Path) -> Path:
-    """Returns the folder of the model itself: the first step of modules.json, or `folder` without
-    one. An old folder has 0_Transformer. Raises UserError for a damaged modules.json."""
+    """Returns the folder of the model itself.
+
+    The first step of modules.json, or `folder` without one. An old folder has 0_Transformer. Raises
+    UserError for a damaged modules.json.
+    """
     folder = Path(folder)
     steps = _steps(folder) if os.path.lexists(folder / "modules.json") else []
     return _place(folder, steps[0]) if steps else folder
@@ -142,8 +145,10 @@ def sentence_of(folder: str | Path, allow_pickle: bool = False) -> Sentence | No
 
 
 def classifier(module: Model, params: Mapping[str, Any], sentence: Sentence, classes: int):
-    """Returns (module, parameters, sentence) of a folder with a classifier that `parted` wrote,
-    else those given."""
+    """Returns (module, parameters, sentence) of a folder with a classifier.
+
+    `parted` wrote it; for another folder the given ones are returned.
+    """
     last = sentence.dense[-1] if sentence.dense else None
     if last is None or (last.activation, last.kernel.shape[1], sentence.modes) != (
         "Identity",

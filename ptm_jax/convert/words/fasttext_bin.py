@@ -38,8 +38,10 @@ WIDEST = 100_000
 
 
 def is_fasttext(head: bytes) -> bool:
-    """Whether the first 56 bytes begin a fastText model: its magic number, or plausible arguments
-    (older files)."""
+    """Whether the first 56 bytes begin a fastText model.
+
+    Its magic number, or plausible arguments (older files).
+    """
     if head[:4] == struct.pack("<i", MAGIC):
         return True
     if len(head) < 56:

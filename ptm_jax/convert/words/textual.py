@@ -72,8 +72,10 @@ def _numbers_at_end(line: bytes) -> int:
 
 
 def is_written(path: Path, skip: int, width: int) -> bool:
-    """Whether the line at byte `skip` is a word and `width` values of printable characters, which
-    may be no numbers (decimal commas)."""
+    """Whether the line at byte `skip` is a word and `width` values of printable characters.
+
+    The values may be no numbers (decimal commas).
+    """
     with reading(path), path.open("rb") as file:
         file.seek(skip)
         values = file.readline(LONGEST_LINE).split()[1:]
@@ -85,8 +87,10 @@ def is_written(path: Path, skip: int, width: int) -> bool:
 
 
 def check_header(path: Path, count: int, width: int, each: int, spare: int = 0) -> None:
-    """Checks `V D` against the size of the file: a number has at least `each` bytes, and `spare`
-    words may be missing. Raises UserError."""
+    """Checks `V D` against the size of the file.
+
+    A number has at least `each` bytes, and `spare` words may be missing. Raises UserError.
+    """
     size = size_of(path)
     if width < 1 or (count - spare) * (width * each + 1) > size:
         raise broken(

@@ -73,8 +73,10 @@ def kinds_of() -> Kinds:
 
 
 def kind_of(cls: type) -> str:
-    """Returns the kind of a class: its name, with its room if two rooms of the package have that
-    name."""
+    """Returns the kind of a class.
+
+    Its name, with its room if two rooms of the package have that name.
+    """
     name = cls.__name__
     if (
         not cls.__module__.startswith("ptm_jax.")

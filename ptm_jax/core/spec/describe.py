@@ -38,8 +38,10 @@ def is_spec(value: Any) -> bool:
 
 
 def field_names(value: Any) -> tuple[str, ...]:
-    """Returns the configuration fields of a dataclass or its instance, without a Linen module's
-    `parent` and `name`."""
+    """Returns the configuration fields of a dataclass or its instance.
+
+    A Linen module's `parent` and `name` are left out.
+    """
     names = [f.name for f in dataclasses.fields(value) if f.init and not f.name.startswith("_")]
     if "parent" in names and "name" in names and hasattr(value, "apply"):
         names = [n for n in names if n not in ("parent", "name")]

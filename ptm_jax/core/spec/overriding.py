@@ -33,8 +33,9 @@ def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def override(value: Any, changes: Mapping[str, Any], kinds: Kinds | None = None) -> Any:
-    """Returns `value` with the parts at the paths of `changes` replaced by parsed texts, or by
-    values that are not texts.
+    """Returns `value` with the parts at the paths of `changes` replaced.
+
+    They are replaced by parsed texts, or by values that are not texts.
 
     The annotation of a field determines how its text is read; for `Any`, the type of the current
     value does. Such a field also accepts the dataclasses of `kinds` by name. All changes of one

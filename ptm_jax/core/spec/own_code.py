@@ -32,8 +32,10 @@ from ptm_jax.core.spec.walk import walk
 
 
 def sources_of(value: Any, folder: Path) -> dict[str, Any]:
-    """Returns the record of the user's own classes and functions in a spec, for a run in `folder`;
-    {} if none."""
+    """Returns the record of the user's own classes and functions in a spec, for a run in `folder`.
+
+    {} if none.
+    """
     sources, ours = {}, set()
     for _, part in walk(value):
         function = isinstance(part, FunctionType)

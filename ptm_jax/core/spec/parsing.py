@@ -30,8 +30,10 @@ _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 def hints_of(cls: type) -> dict[str, Any]:
-    """Returns the resolved annotations of a class; {} if one cannot be resolved (current values
-    decide then)."""
+    """Returns the resolved annotations of a class.
+
+    {} if one cannot be resolved (current values decide then).
+    """
     try:
         return typing.get_type_hints(cls)
     except (NameError, TypeError, AttributeError):
@@ -50,8 +52,11 @@ _BOUNDS = (
 
 
 def check_number(field: str, value: object) -> None:
-    """Raises ValueError for a number that no field of this name may have, such as a share above 1,
-    a negative deviation or a size of 0. The numbers of a tuple are checked one by one."""
+    """Raises ValueError for a number that no field of this name may have.
+
+    Examples are a share above 1, a negative deviation and a size of 0. The numbers of a tuple are
+    checked one by one.
+    """
     for part in value if isinstance(value, tuple) else (value,):
         if isinstance(part, bool) or not isinstance(part, int | float):
             continue
@@ -67,8 +72,9 @@ def refusal(where: str, error: ValueError) -> UserError:
 
 
 def read(text: str, hint: Any, current: Any, where: str, kinds: Kinds) -> Any:
-    """Parses `text` for the field at path `where` with annotation `hint` and current value
-    `current`.
+    """Parses `text` for the field at path `where`.
+
+    `hint` is its annotation and `current` its value.
 
     Raises UserError with the expected type and the given text.
     """

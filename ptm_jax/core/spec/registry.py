@@ -89,8 +89,10 @@ class Catalogue:
 
 @functools.cache
 def made(module: str) -> dict[str, Any]:
-    """Returns {name: value} of the values that `systems()` of a module yields; {} if it has no such
-    function."""
+    """Returns {name: value} of the values that `systems()` of a module yields.
+
+    {} if it has no such function.
+    """
     make = vars(importlib.import_module(module)).get("systems")
     has_systems = isinstance(make, types.FunctionType) and make.__module__ == module
     if not has_systems:

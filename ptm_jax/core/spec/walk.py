@@ -53,8 +53,9 @@ def with_children(value: Any, changed: Mapping[Any, Any], where: str) -> Any:
 
 
 def respell(value: Any, kind: type | tuple[type, ...], new: Any) -> Any:
-    """Replaces every instance of `kind` in `value` by `new`, or by `new(old)` if `new` is a
-    function.
+    """Replaces every instance of `kind` in `value` by `new`.
+
+    If `new` is a function, it replaces it by `new(old)`.
 
     Unchanged parts stay the same objects. An object that occurs twice is still one object.
     """

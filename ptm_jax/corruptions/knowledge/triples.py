@@ -20,9 +20,12 @@ TRIES = 16
 
 
 def framed(texts: tuple[Array, ...], vocab: Vocab, room: int, real: Array) -> dict[str, Array]:
-    """Returns `input_ids`, `segment_ids`, `positions` and `token_type_ids` [.., room] of texts [..,
-    W], ids + 1 with 0 at the end: [CLS] first [SEP] second [SEP] ..., types 0, 1, 0. Rows that are
-    not `real` [..] are padding."""
+    """Returns the fields [.., room] of texts that are framed by [CLS] and [SEP].
+
+    They are `input_ids`, `segment_ids`, `positions` and `token_type_ids` of texts [.., W], ids + 1
+    with 0 at the end: [CLS] first [SEP] second [SEP] ..., types 0, 1, 0. Rows that are not `real`
+    [..] are padding.
+    """
     cls, sep = vocab.need("cls", "sep")
     parts, kinds = [jnp.full((*real.shape, 1), cls + 1)], [0]
     for number, text in enumerate(texts):

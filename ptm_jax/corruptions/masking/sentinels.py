@@ -20,8 +20,10 @@ from ptm_jax.corruptions.compact import decoder, layout, take, without
 
 
 def noise_counts(tokens: int, rate: float, mean: float) -> tuple[int, int]:
-    """Returns (noise tokens, noise spans) for a row of `tokens`, rounded as published; (0, 0) below
-    two tokens."""
+    """Returns (noise tokens, noise spans) for a row of `tokens`, rounded as published.
+
+    (0, 0) below two tokens.
+    """
     if tokens < 2:
         return 0, 0
     noise = min(max(round(tokens * rate), 1), tokens - 1)
@@ -35,8 +37,10 @@ def span_lengths(tokens: int, rate: float, mean: float) -> tuple[int, int]:
 
 
 def tokens_for(inputs: int, rate: float = 0.15, mean: float = 3.0) -> tuple[int, int]:
-    """Returns the (row length, target length) that fill an encoder of `inputs` tokens: 568 and 114
-    for T5's 512."""
+    """Returns the (row length, target length) that fill an encoder of `inputs` tokens.
+
+    568 and 114 for T5's 512.
+    """
     tokens = inputs
     while span_lengths(tokens + 1, rate, mean)[0] <= inputs:
         tokens += 1

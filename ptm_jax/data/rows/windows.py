@@ -102,8 +102,10 @@ class Chunks(slots.Examples):
 
 
 def kept(counts: np.ndarray, sample: float, unk: int | None = None) -> np.ndarray:
-    """Returns min(1, (sqrt(f / sample) + 1) * sample / f) of every word, [V] float32; f is relative
-    to known words."""
+    """Returns min(1, (sqrt(f / sample) + 1) * sample / f) of every word, [V] float32.
+
+    f is relative to known words.
+    """
     counts = np.array(counts, np.float64)
     if unk is not None:
         counts[unk] = 0

@@ -68,8 +68,7 @@ def loses(holders: list[bytes], evidence: bytes, step: Duplicates) -> bool:
 def clean(
     documents: Iterable[Document], steps: Sequence[Rule | Duplicates], counts: collections.Counter
 ) -> Iterator[Document]:
-    """Yields the documents that pass `steps`, in order; adds the removals of the steps to
-    `counts`."""
+    """Yields the documents that pass `steps`, and adds the removals to `counts`."""
     holders: list[dict[bytes, list[bytes]]] = [collections.defaultdict(list) for _ in steps]
     for document in documents:
         counts["read"] += 1

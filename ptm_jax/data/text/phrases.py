@@ -56,12 +56,14 @@ def join(lines: Lines, threshold: float, delta: float = DELTA) -> Iterator[list[
 def write(
     sources: Sequence[str], out: Path, thresholds: Sequence[float], lowercase: bool = True
 ) -> Path:
-    """Writes the sentences of `sources`, one a line with a blank between words and an empty line
-    after a document, after a pass for each threshold. A word is a run of letters and digits; every
-    other mark is one. Returns the file.
+    """Writes the sentences of `sources` with their phrases, and returns the file.
+
+    A line is a sentence with a blank between words, and an empty line follows a document. There is
+    a pass for each threshold. A word is a run of letters and digits; every other mark is one.
 
     Raises UserError for thresholds that are not positive or do not fall, and as
-    `data.text.sources.documents` does."""
+    `data.text.sources.documents` does.
+    """
     if (
         not thresholds
         or min(thresholds) <= 0

@@ -144,8 +144,10 @@ def _jsonl(stream: Bounded, path: Path) -> Iterator[Document]:
 def csv_rows(
     path: Path, lines: Iterable[str], separator: str = ","
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yields (number of its first line, fields) of each row of a CSV. Raises UserError for a quote
-    in a wrong place."""
+    """Yields (number of its first line, fields) of each row of a CSV.
+
+    Raises UserError for a quote in a wrong place.
+    """
     csv.field_size_limit(1 << 30)
     reader, start = csv.reader(lines, delimiter=separator, strict=True), 1
     try:

@@ -134,8 +134,11 @@ def plain(text: str) -> str:
 
 
 def unclosed(text: str) -> int:
-    """Returns how many templates, links, tables, comments and tags of a page are never closed, or
-    closed only after what holds them."""
+    """Returns how many parts of a page are never closed.
+
+    The parts are templates, links, tables, comments and tags; those that are closed only after what
+    holds them count too.
+    """
     waiting: list[str] = []
     kinds: collections.Counter[str] = collections.Counter()
     count = 0

@@ -48,8 +48,10 @@ def encoded(encode: Callable, texts: Sequence[str]) -> list[tokenizers.Encoding]
 
 
 def check_growth(tokenizer: tokenizers.Tokenizer) -> None:
-    """Raises ValueError for replacements that can make a text more than `GROWTH` times as long,
-    one after another."""
+    """Raises ValueError for replacements that can lengthen a text too much.
+
+    The limit is `GROWTH` times the length, for all of them one after another.
+    """
     growth = 1.0
     for part in (tokenizer.normalizer, tokenizer.decoder):
         if part is not None:

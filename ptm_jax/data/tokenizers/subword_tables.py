@@ -16,8 +16,11 @@ TOKENS = 20_000_000
 
 
 def second(tokenizer: Tokenizer, blocks: Iterable[Any], size: int) -> Tokenizer:
-    """Returns a WordPiece tokenizer of `size` pieces, trained on the words of the blocks of
-    another. Raises UserError for a size that the text does not support."""
+    """Returns a WordPiece tokenizer of `size` pieces, trained on blocks of another.
+
+    It is trained on the words of the blocks. Raises UserError for a size that the text does not
+    support.
+    """
     starts = tokenizer.word_starts()
     spec = TokenizerSpec(kind="wordpiece", vocab=size, lowercase=tokenizer.lowercase)
     return vocabularies.make(spec, _lines(tokenizer, blocks, starts))
@@ -42,9 +45,11 @@ def _lines(tokenizer: Tokenizer, blocks: Iterable[Any], starts: np.ndarray) -> I
 
 
 def table(tokenizer: Tokenizer, other: Tokenizer, longest: int) -> np.ndarray:
-    """Returns [V, `longest`] int32: the ids in `other` of every piece of `tokenizer`, then -1;
-    special tokens have their equals, and what needs more pieces is unknown. A piece that continues
-    a word begins with one that does."""
+    """Returns [V, `longest`] int32: the ids in `other` of every piece of `tokenizer`, then -1.
+
+    Special tokens have their equals, and what needs more pieces is unknown. A piece that continues
+    a word begins with one that does.
+    """
     vocab, rows = tokenizer.vocab, np.full((len(tokenizer.pieces), longest), -1, np.int32)
     named = {vocab.id(name): other.vocab.id(name) for name in ("pad", "unk", "cls", "sep", "mask")}
     special, unknown = set(tokenizer.special_pieces.values()), other.vocab.unk

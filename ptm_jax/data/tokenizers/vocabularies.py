@@ -60,9 +60,10 @@ def make(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
 
 
 def read(spec: TokenizerSpec) -> Tokenizer:
-    """Returns the tokenizer at `spec.path`: vocab.txt, tokenizer.json, vocab.json with merges.txt,
-    a sentencepiece model, the directory of a Hugging Face model, whose files decide everything
-    (`data.tokenizers.published`), or one of ours.
+    """Returns the tokenizer at `spec.path`.
+
+    vocab.txt, tokenizer.json, vocab.json with merges.txt, a sentencepiece model, the directory of a
+    Hugging Face model, whose files decide everything (`data.tokenizers.published`), or one of ours.
     """
     path = Path(spec.path)
     if path.is_dir():

@@ -174,8 +174,10 @@ def spaced(specials: str = "roberta") -> OpenWords:
 
 
 def opened(tokenizer: Tokenizer) -> OpenWords:
-    """Returns a tokenizer of whole words with the ids of `tokenizer` and an id for every other
-    word. Raises UserError for a tokenizer of another kind."""
+    """Returns a tokenizer of whole words with an id for every further word.
+
+    The ids of `tokenizer` stay. Raises UserError for a tokenizer of another kind.
+    """
     if isinstance(tokenizer, OpenWords):
         return tokenizer
     if tokenizer.kind != "word" or tokenizer.published is not None or tokenizer.sentinels:

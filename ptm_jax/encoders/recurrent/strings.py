@@ -90,8 +90,11 @@ class Strings(slots.Encoder, nn.Module):
 
 
 def stream(batch: Batch, blank: int, delimiter: int, room: int) -> tuple[Any, ...]:
-    """Returns the characters that the forward and the backward model read [B, S], the document of
-    each [B, S] (0: none), and the slots before and after every word [B, L]."""
+    """Returns the characters that the forward and the backward model read [B, S].
+
+    It also returns the document of each [B, S] (0: none), and the slots before and after every word
+    [B, L].
+    """
     segments, characters = segments_of(batch), batch["characters"]
     rows, length, longest = characters.shape
     size = length * min(longest + 2, room) + longest + 2

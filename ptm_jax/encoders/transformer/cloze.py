@@ -119,8 +119,10 @@ def neighbours(ahead, behind, context: Context):
 
 
 def neighbour(states, segments, step: int):
-    """Returns the states [B, L, D] of the token `step` places to the right in the same segment;
-    zeros if there is none."""
+    """Returns the states [B, L, D] of the token `step` places to the right in the same segment.
+
+    Zeros if there is none.
+    """
     same = jnp.roll(segments, -step, 1) == segments
     edge = 0 if step < 0 else segments.shape[1] - 1
     same = same.at[:, edge].set(False)

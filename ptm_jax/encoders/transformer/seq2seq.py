@@ -180,8 +180,10 @@ class BridgedEncoderDecoder(EncoderDecoder):
 
 
 def shifted(ids, segments, start: int | Literal["last"]):
-    """Returns [B, L] int32: the previous token in the document; for its first token `start` or the
-    document's last token."""
+    """Returns [B, L] int32: the previous token in the document.
+
+    For its first token `start` or the document's last token.
+    """
     first = segments != jnp.pad(segments[:, :-1], ((0, 0), (1, 0)), constant_values=-1)
     if start == "last":
         slots = jnp.arange(ids.shape[1], dtype=jnp.int32)

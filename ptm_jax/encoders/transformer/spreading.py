@@ -13,11 +13,13 @@ from ptm_jax.core.errors import UserError
 
 
 def spread(params: Mapping[str, Any], stacks: Mapping[str, int]) -> dict[str, Any]:
-    """Returns the layers of `stack/...` [N, ...] as those of `stacks` {path: layers}, from the
-    input up; other paths stay.
+    """Returns the layers of `stack/...` [N, ...] as layers of several stacks.
+
+    `stacks` is {path: layers}, from the input up; other paths stay.
 
     Parameters that have the paths of `stacks` already stay as they are. Raises UserError for
-    another number of layers."""
+    another number of layers.
+    """
     if any(name.startswith(f"{place}/") for name in params for place in stacks if place != "stack"):
         return dict(params)
     leaves: dict[str, Any] = {}

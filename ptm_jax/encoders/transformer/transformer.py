@@ -163,8 +163,10 @@ def transformer(
     initializer: Initializer = TruncatedNormal(),
     out_init: Initializer | None = None,
 ) -> Transformer:
-    """Returns a Transformer of the given sizes. `hidden` (F) defaults to 4 D, `attention_dropout`
-    to `dropout`. Use `replace` on a slot for other settings.
+    """Returns a Transformer of the given sizes.
+
+    `hidden` (F) defaults to 4 D, `attention_dropout` to `dropout`. Use `replace` on a slot for
+    other settings.
 
     `out_init` initialises the two layers that write into the residual stream (GPT-2 scales them by
     depth).

@@ -202,8 +202,11 @@ def _decode(
 def prefill(
     tower: Tower, head: str, ids: Array, segments: Array, slots: int, *, start: int | None = None
 ) -> tuple[Any, Any]:
-    """Returns the head's `Readout` after left-padded prompts [B, P], and their cache of `slots`
-    tokens. With a decoder, prompts are sources and the readout is that after `start`."""
+    """Returns the head's `Readout` after left-padded prompts [B, P], and their cache.
+
+    The cache has `slots` tokens. With a decoder, prompts are sources and the readout is that after
+    `start`.
+    """
     encoder, (rows, width) = tower.module.encoder, ids.shape
     batch = {
         "input_ids": ids,

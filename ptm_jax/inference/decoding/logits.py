@@ -59,8 +59,10 @@ def forbid(logits: Array, token: int, when: Array) -> Array:
 
 
 def force(logits: Array, token: int | tuple[int, ...], when: Array) -> Array:
-    """Sets the log-probability of `token`, or of each of several, to 0 and forbids all others,
-    where `when` is true."""
+    """Forces `token`, or one of several, where `when` is true.
+
+    Its log-probability is 0, and all others are forbidden.
+    """
     only = jnp.where(jnp.isin(jnp.arange(logits.shape[1]), jnp.asarray(token)), 0.0, NEVER)
     return jnp.where(when, only, logits)
 
@@ -85,9 +87,11 @@ def top_p(logits: Array, p: Array | float) -> Array:
 
 
 def length_penalty(count: Array | float, alpha: Array | float, rule: str = "gnmt") -> Array:
-    """Returns the divisor of the log-probability of n generated tokens: ((5 + n) / 6) ** alpha
-    under "gnmt" (Wu et al. 2016, Eq. 14), n ** alpha under "power". n counts `eos`, and neither the
-    prompt nor the first token of a decoder."""
+    """Returns the divisor of the log-probability of n generated tokens.
+
+    ((5 + n) / 6) ** alpha under "gnmt" (Wu et al. 2016, Eq. 14), n ** alpha under "power". n counts
+    `eos`, and neither the prompt nor the first token of a decoder.
+    """
     count = jnp.asarray(count, jnp.float32)
     return (count if rule == "power" else (5.0 + count) / 6.0) ** alpha
 

@@ -16,8 +16,10 @@ from ptm_jax.data.tokenizers.tokenizing import Tokenizer
 
 
 def of_model(*models: object) -> str:
-    """Returns a sha256 of loaded models: of their systems, parameters, tokenizers, tables of words,
-    and published settings."""
+    """Returns a sha256 of loaded models.
+
+    Of their systems, parameters, tokenizers, tables of words, and published settings.
+    """
     state = hashlib.sha256()
     for model in models:
         _feed(model, state)

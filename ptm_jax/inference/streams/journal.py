@@ -93,8 +93,10 @@ def check(output: Path, overwrite: bool, option: str) -> None:
 def begun(
     file: BinaryIO, output: Path, record: Mapping[str, Any], form: Format, option: str
 ) -> Begun:
-    """Returns the complete part of an output; nothing where it begins anew. Raises UserError for an
-    output of another command, model or input."""
+    """Returns the complete part of an output; nothing where it begins anew.
+
+    Raises UserError for an output of another command, model or input.
+    """
     entries = list(_entries(file))
     if not output.exists() or output.stat().st_size <= len(form.begin()) or not entries:
         return Begun()

@@ -225,8 +225,7 @@ def _escaped(text: str) -> str:
 
 
 def blocks(lines: Iterator[Line], size: int, largest: int = LONGEST) -> Iterator[list[Line]]:
-    """Yields `size` lines at a time; fewer where their texts have more than `largest`
-    characters."""
+    """Yields `size` lines at a time, fewer where they have more than `largest` characters."""
     block, characters = [], 0
     for line in lines:
         block.append(line)

@@ -76,8 +76,10 @@ def nearest(stream: Stream, texts: Sequence[str]) -> tuple[list[Result], Summary
 def indexed(
     stream: Stream, texts: Sequence[str], folder: Path, record: Mapping[str, Any], overwrite: bool
 ) -> tuple[list[Result], Summary]:
-    """`nearest`, with the vectors of an index, which is made first if there is none. Raises
-    UserError for an index of another model or file, unless `overwrite`."""
+    """`nearest`, with the vectors of an index, which is made first if there is none.
+
+    Raises UserError for an index of another model or file, unless `overwrite`.
+    """
     asked = _asked(stream, texts)
     folder.mkdir(parents=True, exist_ok=True)
     form, path = Array(asked.shape[1]), folder / VECTORS

@@ -198,9 +198,12 @@ def _by_record(rows: Sequence[Window]) -> list[list[int]]:
 
 
 def best_windows(rows: Sequence[Window]) -> list[np.ndarray]:
-    """Returns [size] bool for every window: whether a token has its maximum context in this window
-    of the record. Context is the number of tokens on the shorter side plus a hundredth of the
-    window size (run_squad.py, _check_is_max_context)."""
+    """Returns [size] bool for every window.
+
+    Whether a token has its maximum context in this window of the record. Context is the number of
+    tokens on the shorter side plus a hundredth of the window size (run_squad.py,
+    _check_is_max_context).
+    """
     masks = [np.ones(row.size, bool) for row in rows]
     for numbers in _by_record(rows):
         scores = np.full(
@@ -249,8 +252,10 @@ def best_answer(
 
 
 def share_of(answer: Answer) -> float:
-    """Returns the probability of the best span among the best ones (run_squad's n-best list); 0
-    without a span."""
+    """Returns the probability of the best span among the best ones (run_squad's n-best list).
+
+    0 without a span.
+    """
     scores = np.array([span.score for span in answer.best])
     return float(1 / np.exp(scores - scores[0]).sum()) if len(scores) else 0.0
 

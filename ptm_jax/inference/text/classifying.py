@@ -66,8 +66,10 @@ def labels_of(model: Pretrained) -> list[str]:
 
 
 def names_of(model: Pretrained, classes: int) -> tuple[str, ...]:
-    """Returns the class names in the model's order, from its fine-tuning task or the published
-    config's `id2label`; () if it has neither."""
+    """Returns the class names in the model's order; () if it has none.
+
+    They are from its fine-tuning task or the published config's `id2label`.
+    """
     labels = model.examples.labels
     if isinstance(labels, tuple) and len(labels) == classes:
         return labels

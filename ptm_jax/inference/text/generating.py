@@ -207,9 +207,11 @@ def _text(model: Pretrained, prompt: str, row: np.ndarray, tokens: np.ndarray) -
 
 
 def plan_of(model: Pretrained, **options: Any) -> Generation:
-    """Returns the options of a call, completed by the settings of the model's checkpoint
-    (`inference.decoding.defaults`). Settings that change the answers and have no counterpart are
-    named in one line on stderr, once. Raises UserError."""
+    """Returns the options of a call, completed by the settings of the model's checkpoint.
+
+    The settings are those of `inference.decoding.defaults`. Settings that change the answers and
+    have no counterpart are named in one line on stderr, once. Raises UserError.
+    """
     names = [field.name for field in dataclasses.fields(Generation)]
     for name in options:
         if name not in names:

@@ -43,8 +43,10 @@ def cosines(model: Pretrained, asked: np.ndarray, stored: np.ndarray) -> np.ndar
 
 
 def prompted(*names: str) -> Callable[[Pretrained, Request], np.ndarray]:
-    """Returns the function of vectors with the first of the model's prompts `names` before the
-    texts, unless a prompt is given."""
+    """Returns the function of vectors with a prompt before the texts.
+
+    The prompt is the first of the model's prompts `names`, unless one is given.
+    """
 
     def encoded(model: Pretrained, request: Request) -> np.ndarray:
         options = {name: value for name, value in request.settings.items() if value is not None}

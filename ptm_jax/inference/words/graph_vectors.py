@@ -99,8 +99,10 @@ class GraphVectors(WordVectors):
 
 
 def of_model(model: Any, counts: np.ndarray | None = None) -> WordVectors:
-    """Returns the vectors of a `Pretrained` table: of a run on triples with the head that scores
-    them, of another run the words alone."""
+    """Returns the vectors of a `Pretrained` table.
+
+    Of a run on triples with the head that scores them, of another run the words alone.
+    """
     table, loss = trained_words.table_of(model, counts), trained_words.triple_loss(model)
     if loss is None:
         return WordVectors(table)

@@ -93,8 +93,10 @@ def aligned(
 
 
 def read_pairs(path: str | Path) -> list[tuple[str, str]]:
-    """Returns the pairs of a dictionary, two words a line with a tab or a blank between (MUSE's
-    format). Raises UserError."""
+    """Returns the pairs of a dictionary, two words a line.
+
+    A tab or a blank is between the words (MUSE's format). Raises UserError.
+    """
     path, pairs = Path(path), []
     for number, line in enumerate(lines_of(path), 1):
         words = line.strip().split("\t") if "\t" in line else line.split()
@@ -137,9 +139,11 @@ def translations(
     pairs: Sequence[tuple[str, str]],
     tops: Sequence[int] = (1, 5),
 ) -> tuple[Mapping[str, float], int]:
-    """Returns ({"precision@k", "coverage"}, words that count): how often one of the k nearest words
-    of the second table, by cosine, is a translation of a word of the first. Words without a known
-    translation are left out. Raises UserError."""
+    """Returns ({"precision@k", "coverage"}, words that count).
+
+    How often one of the k nearest words of the second table, by cosine, is a translation of a word
+    of the first. Words without a known translation are left out. Raises UserError.
+    """
     known: dict[str, set[str]] = {}
     for a, b in pairs:
         known.setdefault(a, set()).add(b)

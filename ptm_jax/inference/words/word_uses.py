@@ -26,8 +26,7 @@ def similar(model: Any, request: Request) -> list[Result]:
 
 
 def arrays(model: WordVectors, request: Request) -> np.ndarray:
-    """Returns the vectors [texts, D] float32 of words, or of texts where the model has a
-    tokenizer."""
+    """Returns the vectors [texts, D] float32 of words, or of texts for a model with a tokenizer."""
     rows = model.encode(request.text) if model.encodes else [model[text] for text in request.text]
     return np.asarray(rows, np.float32)
 

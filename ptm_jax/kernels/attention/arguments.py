@@ -103,8 +103,9 @@ def padded(x: Array, sizes: dict[int, int], value: Any = 0) -> Array:
 
 
 def meets(names: Sequence[str], q_fields: Array, k_fields: Array, blocks: tuple[int, int]) -> Array:
-    """Returns, for each pair of blocks [B, query blocks, key blocks], whether any of its scores may
-    be visible.
+    """Returns whether any score of a pair of blocks may be visible.
+
+    The result is [B, query blocks, key blocks].
 
     Compares the blocks' least and greatest segment, a 32-bit set of their segments modulo 32, and
     their orders and windows. The result may have false positives but no false negatives. q_fields
@@ -135,8 +136,10 @@ def meets(names: Sequence[str], q_fields: Array, k_fields: Array, blocks: tuple[
 
 
 def spans(met: Array) -> tuple[Array, Array]:
-    """Returns (first, count) of the span from the first to the last visible block of the last axis,
-    int32."""
+    """Returns the span from the first to the last visible block of the last axis.
+
+    (first, count), int32.
+    """
     first = jnp.argmax(met, -1)
     count = jnp.where(met.any(-1), met.shape[-1] - jnp.argmax(met[..., ::-1], -1) - first, 0)
     return first.astype(jnp.int32), count.astype(jnp.int32)

@@ -65,8 +65,10 @@ def refusal(q: Array, k: Array, args: Arguments) -> str | None:
 
 
 def attention(q: Array, k: Array, v: Array, args: Arguments, *, block: int = BLOCK) -> Array:
-    """Returns the result of `reference.attention`, [B, Lq, H, K], without the full matrix of
-    scores."""
+    """Returns the result of `reference.attention` without the full matrix of scores.
+
+    The result is [B, Lq, H, K].
+    """
     scores, plan = args.scores, plan_of(q, k, args, block)
     queries, keys = plan.q_block * plan.q_blocks, plan.k_block * plan.k_blocks
 
@@ -100,8 +102,10 @@ def attention(q: Array, k: Array, v: Array, args: Arguments, *, block: int = BLO
 
 
 def plan_of(q: Array, k: Array, args: Arguments, block: int = BLOCK) -> Plan:
-    """Returns the plan for q [B, Lq, H, K] and k [B, Lk, H, K] with blocks of at most about
-    `block`."""
+    """Returns the plan for queries and keys with blocks of at most about `block`.
+
+    q is [B, Lq, H, K] and k [B, Lk, H, K].
+    """
     (q_block, q_blocks), (k_block, k_blocks) = (
         _divided(q.shape[1], block),
         _divided(k.shape[1], block),

@@ -232,8 +232,10 @@ def class_of(q: Array, k: Array, args: Arguments) -> Class:
 
 
 def best(platform: str, q: Array, k: Array, args: Arguments) -> str:
-    """Returns the name of the fastest implementation that is right on the attached device and
-    computes this."""
+    """Returns the name of the implementation that the attached device takes.
+
+    It is the fastest one that is right there and computes this.
+    """
     if q.dtype == jnp.float64:
         return "reference"
 

@@ -22,8 +22,10 @@ from ptm_jax.kernels.attention.gpu_tile import COLUMNS, ROWS, SIZE, Plan
 
 
 def backward(plan: Plan, arrays: dict) -> dict:
-    """Returns the gradients of the arrays of `gpu._given`. `given` also holds g, total and
-    inner."""
+    """Returns the gradients of the arrays of `gpu._given`.
+
+    `given` also holds g, total and inner.
+    """
     slopes = of_queries(plan, arrays) | of_keys(plan, arrays)
     for name in ("bias", "toeplitz", "window", "mixes"):
         if plan.has(name):
@@ -32,8 +34,10 @@ def backward(plan: Plan, arrays: dict) -> dict:
 
 
 def of_queries(plan: Plan, arrays: dict) -> dict:
-    """Returns the gradients of queries, relative queries and types. It loops over keys, like the
-    forward kernel."""
+    """Returns the gradients of queries, relative queries and types.
+
+    It loops over keys, like the forward kernel.
+    """
     teams, stages = plan.teams, plan.stages
     names = tile.by_query(plan)
     memory = (
@@ -139,8 +143,10 @@ def _write_queries(plan, out, memory, place, state):
 
 
 def of_keys(plan: Plan, arrays: dict) -> dict:
-    """Returns the gradients of keys and values: 64 keys per team, over all blocks of queries that
-    may see one of them."""
+    """Returns the gradients of keys and values.
+
+    64 keys per team, over all blocks of queries that may see one of them.
+    """
     teams, stages = plan.teams, plan.stages
     memory = (
         tile.matrices(plan, ("k", "v"), teams)

@@ -15,8 +15,10 @@ from ptm_jax.kernels.attention.gpu_tile import COLUMNS, LOW, SIZE, Plan
 
 
 def forward(plan: Plan, arrays: dict):
-    """Returns (result [B, Lq, H, K] bfloat16, log of the sum of exponentials [B, H, Lq] float32) of
-    the padded lengths."""
+    """Returns the result and the log-sums of the padded lengths.
+
+    (result [B, Lq, H, K] bfloat16, log of the sum of exponentials [B, H, Lq] float32).
+    """
     teams, stages = plan.teams, plan.stages
     sides = ("q", "relative") if plan.has("window") else ("q",)
     memory = (

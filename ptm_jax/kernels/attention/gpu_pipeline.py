@@ -84,8 +84,10 @@ def barriers(plan: Plan, copies: int) -> tuple:
 
 
 def launch(plan: Plan, body: Callable, out, scratch: list, grid: tuple, *operands):
-    """Runs `body(operands, outputs, scratch)` for every point of the grid, given as (name, size)
-    pairs."""
+    """Runs `body(operands, outputs, scratch)` for every point of the grid.
+
+    The grid is given as (name, size) pairs.
+    """
     names, sizes = zip(*grid, strict=True)
     # Layouts are set explicitly: the search that JAX 0.11 runs by default does not find them.
     options = plgpu.CompilerParams(

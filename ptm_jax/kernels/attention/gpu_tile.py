@@ -100,8 +100,10 @@ class Spot(NamedTuple):
 
 
 def memory(shape: tuple[int, ...], dtype=jnp.bfloat16):
-    """Returns shared memory for matrices that TMA writes and wgmma reads: tiles of 8 lines of 128
-    bytes, swizzled."""
+    """Returns shared memory for matrices that TMA writes and wgmma reads.
+
+    Tiles of 8 lines of 128 bytes, swizzled.
+    """
     line = 128 // jnp.dtype(dtype).itemsize
     return plgpu.SMEM(
         shape, dtype, transforms=(plgpu.TilingTransform((8, line)), plgpu.SwizzleTransform(128))
@@ -156,8 +158,10 @@ def copy_extras(run: Run, arrived, number, place: tuple) -> None:
 
 
 def copy_keys(run: Run, arrived, slot, queries: Callable, place: tuple) -> None:
-    """Starts the copies of 64 keys and values and of every team's added terms; `place` is (row,
-    head, first key)."""
+    """Starts the copies of 64 keys and values and of every team's added terms.
+
+    `place` is (row, head, first key).
+    """
     (plan, arrays, places), (row, head, k0) = run, place
     for name in ("k", "v"):
         plgpu.copy_gmem_to_smem(
@@ -206,10 +210,12 @@ def added(sums, a, b):
 
 
 def slanted(slant, x):
-    """Selects [64, 64] from [64, 128]: line i from column 63 - i on, the columns of distance j - i
-    (`kernels.scores.skew`).
+    """Selects [64, 64] from [64, 128].
 
-    It is a view of shared memory that reads lines of 128 as lines of 127."""
+    Line i from column 63 - i on, the columns of distance j - i (`kernels.scores.skew`).
+
+    It is a view of shared memory that reads lines of 128 as lines of 127.
+    """
     wide, view, square = _views(slant)
     wide[...] = x
     square[...] = load(view, LOOSE, optimized=False)
@@ -274,8 +280,10 @@ def staged(plan: Plan, fields, slot, layout) -> dict:
 
 
 def visible(rows: dict, columns: dict, allow=None):
-    """Returns the tile's mask by the rules of `Visibility`; `Arguments.fields` prepares one
-    comparison per rule."""
+    """Returns the tile's mask by the rules of `Visibility`.
+
+    `Arguments.fields` prepares one comparison per rule.
+    """
     seen = across(rows["segments"]) == down(columns["segments"])
     for bound in bounds_of(rows):
         seen &= down(columns[bound]) <= across(rows[bound])
@@ -323,8 +331,10 @@ def scores(run: Run, spot: Spot, sides: tuple, fields: tuple[dict, dict], types:
 
 
 def kept(plan: Plan, arrays: dict, place: tuple):
-    """Returns dropout's mask of a tile, with the bits of `core.streams.uniform_bits` at the global
-    positions."""
+    """Returns dropout's mask of a tile.
+
+    It has the bits of `core.streams.uniform_bits` at the global positions.
+    """
     row, head, q0, k0 = place
     _, queries, keys = plan.full_size
 

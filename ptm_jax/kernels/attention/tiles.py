@@ -170,8 +170,10 @@ def collect(plan: Plan, scores: Array, index: Array | None, count: int) -> Array
 
 
 def index_of(plan: Plan, constants: Given, tile: Tile, limit: int) -> Array | None:
-    """Returns the line of every score of a block in a table of 2 `limit` + 1 lines; None for
-    regular positions."""
+    """Returns the line of every score of a block in a table of 2 `limit` + 1 lines.
+
+    None for regular positions.
+    """
     if plan.regular:
         return None
     q, k = _field(plan, constants, tile, "places")
@@ -236,8 +238,7 @@ def scores_of(plan: Plan, parts: Parts, constants: Given, tile: Tile) -> Array:
 
 
 def dropped(plan: Plan, weights: Array, constants: Given, tile: Tile) -> Array:
-    """Applies dropout to the weights [q_block, k_block]; its bits depend on their global
-    positions."""
+    """Applies dropout, with bits by the global positions, to the weights [q_block, k_block]."""
     if not plan.dropout:
         return weights
     at, i, j = tile
@@ -259,8 +260,10 @@ def dropped(plan: Plan, weights: Array, constants: Given, tile: Tile) -> Array:
 
 
 def mixed(plan: Plan, weights: Array, parts: Parts, constants: Given, tile: Tile) -> Array:
-    """Returns the weighted sum [q_block, K] float32 of v and of the relative values; `weights` are
-    after dropout."""
+    """Returns the weighted sum [q_block, K] float32 of v and of the relative values.
+
+    `weights` are after dropout.
+    """
     product = plan.precision.einsum
     out = product("qk,kd->qd", weights, keys_of(plan, parts.v, tile.at, tile.j), jnp.float32)
     if parts.values is not None:

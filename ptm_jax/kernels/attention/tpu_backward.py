@@ -45,8 +45,11 @@ from ptm_jax.kernels.attention.tpu_block import (
 
 
 def gradients(plan: Plan, residuals, g):
-    """Returns {name: gradient} of the operands, for the residuals (operands, constants, out [B, Lq,
-    H, K], log-sums [B, H, 1, Lq]) and the gradient g [B, Lq, H, K] of out."""
+    """Returns {name: gradient} of the operands.
+
+    The arguments are the residuals (operands, constants, out [B, Lq, H, K], log-sums [B, H, 1, Lq])
+    and the gradient g [B, Lq, H, K] of out.
+    """
     operands, constants, out, total = residuals
     width, queries = operands["q"].shape[-1], plan.padded[0]
     inner = jnp.einsum("bqhk,bqhk->bhq", g, out, preferred_element_type=jnp.float32)

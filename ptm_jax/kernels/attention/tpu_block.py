@@ -115,9 +115,11 @@ def specs(plan: Plan, operands: dict, where) -> dict:
 
 
 def over(plan: Plan, inner: str):
-    """Returns a function from grid (h, b, block, step) to (b, h, i, j): over the key blocks that
-    query block i may see (`inner` is "keys"), or over the query blocks that may see key block j
-    ("queries")."""
+    """Returns a function from grid (h, b, block, step) to (b, h, i, j).
+
+    Over the key blocks that query block i may see (`inner` is "keys"), or over the query blocks
+    that may see key block j ("queries").
+    """
     outer = plan.counts[0 if inner == "keys" else 1]
 
     def where(h, b, block, step, *scalars):
@@ -216,8 +218,10 @@ def call(
 
 
 def dot(plan: Plan, a, b, of_a: int, of_b: int):
-    """Contracts dimension `of_a` of a with `of_b` of b at the plan's precision; the result is
-    float32."""
+    """Contracts dimension `of_a` of a with `of_b` of b at the plan's precision.
+
+    The result is float32.
+    """
     exact = plan.precision.compute == "float32"
     return jax.lax.dot_general(
         a.astype(plan.precision.dtype),
@@ -340,8 +344,10 @@ def _seen(plan, refs):
 
 
 def dropped(plan: Plan, x, spot: Spot):
-    """Applies dropout to a block [keys, queries], with the bits of `core.streams.keep_mask` at the
-    global positions."""
+    """Applies dropout to a block [keys, queries].
+
+    It has the bits of `core.streams.keep_mask` at the global positions.
+    """
     if not plan.dropout:
         return x
     seed, head, i, j = spot

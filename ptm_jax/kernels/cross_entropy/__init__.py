@@ -74,8 +74,9 @@ def linear_cross_entropy(
     precision: Precision = Precision(),
     impl: Impl = "auto",
 ) -> Array:
-    """Returns -log p(label) [..] in nats, float32, for features [.., D], table [V, D], bias [V] and
-    labels [..] int32.
+    """Returns -log p(label) [..] in nats, float32.
+
+    features are [.., D], table [V, D], bias [V] and labels [..] int32.
 
     smoothing   share of the target that is spread evenly over all V words
     z_loss      weight of log(Z)^2, which keeps the sum of exponentials Z near 1
@@ -150,11 +151,13 @@ def draw(
     precision: Precision = Precision(),
     impl: Impl = "auto",
 ) -> Array:
-    """Samples a word [..] int32 from softmax(scores / temperature) for every token, with seeds [..]
-    uint32.
+    """Samples a word [..] int32 from softmax(scores / temperature) for every token.
+
+    The seeds are [..] uint32.
 
     The result depends only on scores, seeds and word numbers, not on blocks or layout. It has no
-    gradient."""
+    gradient.
+    """
     return race(one, seeds, temperature=temperature, precision=precision, impl=impl)[0]
 
 

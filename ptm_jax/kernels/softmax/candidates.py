@@ -81,8 +81,11 @@ def _outputs(module, inputs) -> dict[str, Any]:
 
 
 def best(platform: str, logits: Array) -> str:
-    """Returns the name of the fastest implementation that is right on the attached device and
-    computes this. A device without a choice is not asked."""
+    """Returns the name of the implementation that the attached device takes.
+
+    It is the fastest one that is right there and computes this. A device without a choice is not
+    asked.
+    """
     length = logits.shape[-1]
     able = {
         one.name

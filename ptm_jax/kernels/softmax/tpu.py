@@ -39,8 +39,10 @@ def refusal(platform: str, length: int, dtype: object) -> str | None:
 
 
 def softmax(logits: Array, seen: Array, scale: float = 1.0, interpret: Any = False) -> Array:
-    """Returns probabilities [.., N] in the type of the logits [.., N]; the booleans `seen`
-    broadcast to them."""
+    """Returns probabilities [.., N] in the type of the logits [.., N].
+
+    The booleans `seen` broadcast to them.
+    """
     return _softmax(scale, interpret, logits, jnp.broadcast_to(seen, logits.shape))
 
 

@@ -36,8 +36,10 @@ def refusal() -> str | None:
 
 
 def makes(recipe: Recipe) -> bool:
-    """Returns whether the kernel makes the updates of a recipe: plain SGD, Adagrad, or Adam without
-    weight decay."""
+    """Returns whether the kernel makes the updates of a recipe.
+
+    Plain SGD, Adagrad, or Adam without weight decay.
+    """
     plain = recipe.optimizer
     if isinstance(plain, AdamW):
         return plain.weight_decay == 0 and recipe.updates == 1

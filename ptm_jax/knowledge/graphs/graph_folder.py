@@ -47,8 +47,11 @@ def texts(graph: GraphStore) -> Iterator[tuple[str, ...]]:
 
 
 def lexical(graph: GraphStore) -> Iterator[tuple[str, ...]]:
-    """Yields every pair of aliases of one entity as synonyms, and every pair of an alias of an
-    entity and an alias of its hypernym as hypernyms, once."""
+    """Yields pairs of aliases that are synonyms or hypernyms, each once.
+
+    Two aliases of one entity are synonyms; an alias of an entity and an alias of its hypernym are
+    hypernyms.
+    """
     texts, places = list(graph.alias_texts), list(graph.entity_aliases)
     words = [[texts[place] for place in some] for some in places]
     hypernym = (

@@ -33,8 +33,10 @@ def opened(path: Path, kind: str) -> GraphStore:
 
 
 def rows(path: Path, of: str = "triples") -> Iterator[tuple[str, ...]]:
-    """Yields the lines `of` a compiled graph (`graph_folder.LINES`), or the three cells of each
-    line of a file. Raises UserError with file and line."""
+    """Yields the lines `of` a compiled graph, or the three cells of each line of a file.
+
+    `graph_folder.LINES` has the lines. Raises UserError with file and line.
+    """
     return LINES[of if path.is_dir() else "triples"](opened(path, "triples"))
 
 

@@ -123,8 +123,10 @@ def _glosses(path: Path) -> dict[str, str]:
 
 
 def exceptions(folder: Path) -> dict[str, dict[str, list[str]]]:
-    """Returns {part of speech: {irregular form: lemmas}} of noun.exc, verb.exc, adj.exc and
-    adv.exc. Raises UserError with file and line."""
+    """Returns {part of speech: {irregular form: lemmas}} of WordNet.
+
+    They are in noun.exc, verb.exc, adj.exc and adv.exc. Raises UserError with file and line.
+    """
     forms: dict[str, dict[str, list[str]]] = {part: {} for part in FILE_PARTS.values()}
     for name, part in FILE_PARTS.items():
         path = folder / f"{name}.exc"

@@ -327,8 +327,10 @@ def ring_of(layout) -> Ring | None:
 
 
 def with_maps(module: Any) -> Any:
-    """Returns the network with impl="reference" in its attention: only this returns probabilities
-    at every length."""
+    """Returns the network with impl="reference" in its attention.
+
+    Only this returns probabilities at every length.
+    """
 
     def attends(part):
         return isinstance(part, slots.Kernel) and part.computes == "attention"

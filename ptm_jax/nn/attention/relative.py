@@ -40,8 +40,9 @@ def sinusoids(places: jax.Array, width: int, interleave: bool = False) -> jax.Ar
 
 
 def t5_bucket(distance: jax.Array, buckets: int, farthest: int, both_ways: bool) -> jax.Array:
-    """Returns the bucket [..] int32 of distances key - query: half exact, half logarithmic up to
-    `farthest` (Raffel et al. 2020, 2.1).
+    """Returns the bucket [..] int32 of distances key - query.
+
+    Half exact, half logarithmic up to `farthest` (Raffel et al. 2020, 2.1).
 
     With `both_ways` keys to the right have their own buckets; otherwise they fall into bucket 0.
     """

@@ -21,9 +21,11 @@ from ptm_jax.nn.layers import Activation, activate
 
 
 def wide(x: Array, kernel: Array, precision: Precision = Precision()) -> Array:
-    """Returns the wide convolution (section 3.1) along axis 1 of x [B, T, D, C] with kernel [m, D,
-    C, F]: every dimension has its own filter, summed over the C maps, [B, T + m - 1, D, F]. Place j
-    reads x_{j-m+1}, ..., x_j; outside is 0."""
+    """Returns the wide convolution along axis 1 of x [B, T, D, C], [B, T + m - 1, D, F].
+
+    Section 3.1. The kernel is [m, D, C, F]: every dimension has its own filter, summed over the C
+    maps. Place j reads x_{j-m+1}, ..., x_j; outside is 0.
+    """
     width, length = len(kernel), x.shape[1]
     x = jnp.pad(x, ((0, 0), (width - 1, width - 1), (0, 0), (0, 0)))
     parts = (x[:, i : i + length + width - 1] for i in range(width))
@@ -34,9 +36,11 @@ def wide(x: Array, kernel: Array, precision: Precision = Precision()) -> Array:
 
 
 def largest(x: Array, count: Array, k: Array, width: int) -> Array:
-    """Returns k-max pooling (section 3.3) along axis 1 of x [B, T, ..], [B, most, ..]: of the first
-    `count` [B] values the k [B] largest in their order, then zeros. The first of equal values
-    wins."""
+    """Returns k-max pooling (section 3.3) along axis 1 of x [B, T, ..], [B, most, ..].
+
+    Of the first `count` [B] values the k [B] largest in their order, then zeros. The first of equal
+    values wins.
+    """
     length = x.shape[1]
     real = jnp.arange(length) < count[:, None]
     columns = jnp.moveaxis(x, 1, -1)

@@ -17,8 +17,10 @@ from ptm_jax.nn.initializers import FanIn, Initializer, Zeros
 
 
 def normed(module: nn.Module, name: str, init: Initializer, shape: tuple[int, int], axis: int):
-    """Returns g v / ||v|| for a parameter v, `name`, and its `scale` g; norms are over `axis`. g
-    begins as ||v||."""
+    """Returns g v / ||v|| for a parameter v, `name`, and its `scale` g.
+
+    Norms are over `axis`. g begins as ||v||.
+    """
     v = module.param(name, init, shape)
     norm = jnp.sqrt(jnp.square(v).sum(axis))
     scale = module.param("scale", lambda _: norm)

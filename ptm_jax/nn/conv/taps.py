@@ -32,8 +32,10 @@ def empty_past(batch: int, count: int, width: int) -> Past:
 
 
 def taps(x: Array, segments: Array, offsets: Sequence[int], outside: Array | float = 0.0) -> Array:
-    """Returns the states of x [B, L, D] at each offset from every token, [B, L, n D]; `outside` (a
-    number, or a vector [D]) where the place is not in the token's segment [B, L]."""
+    """Returns the states of x [B, L, D] at each offset from every token, [B, L, n D].
+
+    `outside` (a number, or a vector [D]) where the place is not in the token's segment [B, L].
+    """
     parts = []
     for offset in offsets:
         same = (shifted(segments, offset) == segments)[..., None]

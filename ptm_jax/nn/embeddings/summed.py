@@ -31,8 +31,10 @@ class Positions(nn.Module):
 
 
 def length_limits(value: Any, path: str = "") -> dict[str, int]:
-    """Returns {path: maximum length of a row in tokens} of the positions inside a value that have
-    one."""
+    """Returns {path: maximum length of a row in tokens} of positions.
+
+    They are the positions inside a value that have one.
+    """
     return {
         place: part.longest
         for place, part in spec.walk(value, path)

@@ -11,8 +11,10 @@ from ptm_jax.nn.tree.forest import take
 
 
 def sums(x: Array, segments: Array) -> Array:
-    """Returns the sums [B, S, ...] of x [B, L, ...] over the tokens of every segment [B, L]; slot 0
-    is 0 (padding)."""
+    """Returns the sums [B, S, ...] of x [B, L, ...] over the tokens of every segment [B, L].
+
+    Slot 0 is 0 (padding).
+    """
     length = segments.shape[1]
     totals = jax.vmap(
         lambda x, s: jnp.zeros((length + 1, *x.shape[1:]), x.dtype).at[s].add(x, mode="drop")
@@ -27,8 +29,10 @@ def means(x: Array, segments: Array) -> Array:
 
 
 def highest(x: Array, segments: Array) -> Array:
-    """Returns the maxima [B, S, ...] of x [B, L, ...] over the tokens of every segment; a very low
-    number without any."""
+    """Returns the maxima [B, S, ...] of x [B, L, ...] over the tokens of every segment.
+
+    A very low number without any.
+    """
     length = segments.shape[1]
     return jax.vmap(
         lambda x, s: jnp.full((length + 1, *x.shape[1:]), -1e30, x.dtype).at[s].max(x, mode="drop")

@@ -22,9 +22,11 @@ from ptm_jax.nn.recurrent.lstm import BiLSTMReader
 
 
 def texts_of(batch):
-    """Returns masks [B, L] of the first and the second text of a row, by `token_type_ids`,
-    including their special tokens. XLNet's classifying token has its own type and belongs to the
-    first text."""
+    """Returns masks [B, L] of the first and the second text of a row.
+
+    They are by `token_type_ids`, including their special tokens. XLNet's classifying token has its
+    own type and belongs to the first text.
+    """
     real, second = batch["segment_ids"] > 0, batch["token_type_ids"] == 1
     return real & ~second, real & second
 
@@ -40,23 +42,29 @@ def read_alone(layer, states, mask, rows, train: bool):
 
 
 def attended(x, y, allowed, precision: Precision):
-    """Returns sum_j softmax_j(x_i . y_j) y_j [B, I, D] for x [B, I, D] and y [B, J, D], over the j
-    that allowed [B, I, J] permits for i; 0 if it permits none."""
+    """Returns sum_j softmax_j(x_i . y_j) y_j [B, I, D] for x [B, I, D] and y [B, J, D].
+
+    The sum is over the j that allowed [B, I, J] permits for i; 0 if it permits none.
+    """
     scores = precision.einsum("bid,bjd->bij", x, y, jnp.float32)
     weights = jax.nn.softmax(jnp.where(allowed, scores, -1e30)) * allowed
     return precision.einsum("bij,bjd->bid", weights, y).astype(x.dtype)
 
 
 def mean_of(states, mask):
-    """Returns [B, D] float32: the mean of states [B, L, D] float32 over mask [B, L]; 0 if the mask
-    is empty."""
+    """Returns [B, D] float32: the mean of states [B, L, D] float32 over mask [B, L].
+
+    0 if the mask is empty.
+    """
     inside = mask[..., None].astype(jnp.float32)
     return (states * inside).sum(1) / jnp.maximum(inside.sum(1), 1.0)
 
 
 def most_of(states, mask):
-    """Returns [B, D] float32: the maximum of states [B, L, D] float32 over mask [B, L]; 0 if the
-    mask is empty."""
+    """Returns [B, D] float32: the maximum of states [B, L, D] float32 over mask [B, L].
+
+    0 if the mask is empty.
+    """
     maxima = jnp.where(mask[..., None], states, -1e30).max(1)
     return jnp.where(mask.any(1, keepdims=True), maxima, 0.0)
 

@@ -29,8 +29,11 @@ from ptm_jax.nn.recurrent.lstm import BiLSTMReader
 
 
 def sequences_of(encoded: Encoded, batch, pairs: bool):
-    """Returns masks [B, L] of the two sequences of a row: its two texts, or its one text twice
-    ("the input is duplicated"). Without `pairs` every row is one text."""
+    """Returns masks [B, L] of the two sequences of a row.
+
+    Its two texts, or its one text twice ("the input is duplicated"). Without `pairs` every row is
+    one text.
+    """
     batch = rows_of_states(encoded, batch)
     real = (
         batch["segment_ids"] > 0

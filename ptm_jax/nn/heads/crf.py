@@ -41,8 +41,9 @@ LEFT = {
 
 
 def allowed(labels: Sequence[str], scheme: Scheme) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the allowed first classes [C], last classes [C] and pairs [C, C] (class, next class),
-    bool.
+    """Returns the allowed first classes, last classes and pairs of classes, bool.
+
+    First and last classes are [C], pairs [C, C] (class, next class).
 
     IOB2: I-X only after B-X or I-X. IOB1 (Ramshaw and Marcus 1995): an entity begins with I-X, or
     with B-X directly after an entity of the same type. IOBES: B-X I-X .. E-X, or S-X. "":

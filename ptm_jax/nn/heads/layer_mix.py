@@ -23,8 +23,10 @@ def layers_of(encoded: Encoded):
 
 
 def rows_of_states(encoded: Encoded, batch):
-    """Returns the batch for the tokens of the states: the decoder's inputs if the encoder has a
-    decoder."""
+    """Returns the batch for the tokens of the states.
+
+    The decoder's inputs if the encoder has a decoder.
+    """
     fields = {
         name: batch[f"decoder_{name}"]
         for name in ("input_ids", "segment_ids")

@@ -15,15 +15,19 @@ from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, LayerNorm, ac
 
 
 def last_token(segments):
-    """Returns [B] int32: the place of the last token that is not padding in segments [B, L]
-    (XLNet's summary, GPT's)."""
+    """Returns [B] int32: the place of the last token that is not padding.
+
+    segments are [B, L] (XLNet's summary, GPT's).
+    """
     places = jnp.arange(segments.shape[1], dtype=jnp.int32)
     return jnp.where(segments > 0, places, 0).max(1)
 
 
 def last_of(ids, word: int):
-    """Returns [B] int32: the last place of `word` in each row of ids [B, L] (BART's eos); 0 if
-    there is none."""
+    """Returns [B] int32: the last place of `word` in each row of ids [B, L] (BART's eos).
+
+    0 if there is none.
+    """
     return jnp.where(ids == word, jnp.arange(ids.shape[1], dtype=jnp.int32), 0).max(1)
 
 

@@ -81,8 +81,10 @@ def summary_of(head: slots.Head | None) -> Summary | None:
 
 
 def pooling_of(heads: Mapping[str, slots.Head], default: Summary) -> nn.Module:
-    """Returns the module by which the heads of a tower read the vector of a text: of the head of
-    classes, else the pooler, else `default`."""
+    """Returns the module by which the heads of a tower read the vector of a text.
+
+    Of the head of classes, else the pooler, else `default`.
+    """
     classes, pool = heads.get("classify"), heads.get("pool")
     if isinstance(classes, SequenceHead):
         return classes.summary or default

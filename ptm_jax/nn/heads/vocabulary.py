@@ -89,9 +89,12 @@ class WordHead(slots.Head, slots.Kernel, nn.Module):
 
 
 def transformed(head: Any, hidden: Any, width: int, *, bias=True, center=True) -> Any:
-    """Returns states [.., width]: a dense layer, activation and norm, the parameters `dense` and
-    `norm` of `head`, with its fields (BERT's prediction head). `bias` is the dense layer's and
-    `center` gives the norm a bias (ModernBERT has neither)."""
+    """Returns states [.., width].
+
+    A dense layer, activation and norm, the parameters `dense` and `norm` of `head`, with its fields
+    (BERT's prediction head). `bias` is the dense layer's and `center` gives the norm a bias
+    (ModernBERT has neither).
+    """
     options = {"initializer": head.initializer, "precision": head.precision, "bias": bias}
     h = activate(head.activation, Dense(width, name="dense", **options)(hidden))
     return LayerNorm(head.eps, center, name="norm")(h)

@@ -157,8 +157,10 @@ class MixedBlock(Block):
 
 
 def mixed(block: Block, kind: type[Attention] = EntityAwareAttention) -> MixedBlock:
-    """Returns a `Block` as a block of words and entities, with attention of another `kind` and the
-    same fields."""
+    """Returns a `Block` as a block of words and entities.
+
+    It has attention of another `kind` and the same fields.
+    """
     return MixedBlock(**{**_fields(block), "attention": kind(**_fields(block.attention))})
 
 

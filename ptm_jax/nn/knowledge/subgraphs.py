@@ -95,8 +95,7 @@ class SubgraphVectors(nn.Module):
 
 
 def adjacent(facts: int):
-    """Returns which nodes see each other, [N, N] bool, N = 1 + 2 F: entity, relations, other
-    ends."""
+    """Returns which of the 1 + 2 F nodes see each other, [N, N] bool."""
     sees = np.eye(1 + 2 * facts, dtype=bool)
     for n in range(1, 1 + facts):
         sees[[0, n, n, n + facts], [n, 0, n + facts, n]] = True

@@ -53,8 +53,9 @@ def recur(
     backward: bool = False,
     precision: Precision = Precision(),
 ) -> tuple[Array, State]:
-    """Returns (h of every token [L, B, P] float32, the last state) from inputs [L, B, ...] and
-    kernels [in, out].
+    """Returns (h of every token [L, B, P] float32, the last state).
+
+    The inputs are [L, B, ...] and the kernels [in, out].
 
     The state is reset to zeros where the segment [B, L] changes. Padding (segment 0) does not
     change the state and has h = 0, so that `backward` reads each row from its own last token.
@@ -177,8 +178,10 @@ _known.defvjp(lambda precision, x, kernel, value: (value, kernel), _known_backwa
 
 
 def continuing(segments, segment, backward):
-    """Returns [L, B] whether a token is real, and whether the state before it is of its own
-    segment; and the last segment [B]."""
+    """Returns which tokens are real, which continue a segment, and the last segment [B].
+
+    The first two are [L, B]: a token continues if the state before it is of its own segment.
+    """
     length = len(segments)
     real = segments > 0
     place = jnp.arange(length)[:, None]
@@ -233,8 +236,10 @@ class Beside:
 
 
 def ends_of(segments, backward: bool):
-    """Returns [B, L], the place at which the reading of each token's document ends, from segments
-    [B, L]."""
+    """Returns the place [B, L] at which the reading of each token's document ends.
+
+    segments are [B, L].
+    """
     edge = jnp.pad(
         segments[:, 1:] != segments[:, :-1],
         ((0, 0), (1, 0) if backward else (0, 1)),

@@ -56,8 +56,9 @@ class Forest:
 
 
 def forest_of(batch: Batch) -> Forest:
-    """Returns the trees of a batch: `heads` [B, L] (negative: a root) and `relations` [B, L]
-    (`data.rows.trees`).
+    """Returns the trees of a batch.
+
+    `heads` [B, L] (negative: a root) and `relations` [B, L] (`data.rows.trees`).
 
     Without heads a document is a chain: the head of a token is the next one. A head outside of its
     node's document counts as none. The heads of a batch have no cycles (the readers refuse them).

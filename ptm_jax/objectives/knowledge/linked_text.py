@@ -162,8 +162,10 @@ def entity_logs(choices: Any, batch: Batch):
 
 
 def mentioned(linked: Array, batch: Batch) -> Array:
-    """Returns which candidates were mentioned before each token, [B, T, C], for the candidates + 1
-    of tokens [B, T]."""
+    """Returns which candidates were mentioned before each token, [B, T, C].
+
+    The tokens' candidates + 1 are [B, T].
+    """
     each = linked[..., None] == jnp.arange(1, batch["linked_entities"].shape[1] + 1)
     return (jnp.cumsum(each, 1) - each) > 0
 

@@ -100,8 +100,10 @@ class KE(OnePass, ScoresTriples):
 
 
 def first_states(tower: Tower, batch: Batch, name: str) -> Array:
-    """Returns the states [B, M, D] float32 of the first tokens of the texts `{name}_input_ids` [B,
-    M, S]."""
+    """Returns the states [B, M, D] float32 of the first tokens of texts.
+
+    The texts are `{name}_input_ids` [B, M, S].
+    """
     rows, many, _ = batch[f"{name}_input_ids"].shape
     flat = {
         field: batch[f"{name}_{field}"].reshape(rows * many, -1)

@@ -38,10 +38,12 @@ def needs_scores(task: Any, instead: str = "") -> None:
 
 
 def distributions(task: OnePass, tower: Tower, encoded: Encoded, batch: Batch) -> list[Array]:
-    """Returns the predictions of a task's head: logits [B, C] for texts or [B, L, C] for tokens;
+    """Returns the predictions of a task's head: logits [B, C] for texts or [B, L, C] for tokens.
+
     [.., 1] for regression.
 
-    A task with other predictions overrides `distributions(scores, batch)`. Raises UserError."""
+    A task with other predictions overrides `distributions(scores, batch)`. Raises UserError.
+    """
     return task.distributions(scores_of(tower, task.head, encoded, batch), batch)
 
 
@@ -53,8 +55,9 @@ def divergence(
     *,
     labelled: bool = False,
 ) -> Loss:
-    """Returns the mean of KL(known || moved) over texts or tokens, in nats; for regression, the
-    squared difference.
+    """Returns the mean of KL(known || moved) over texts or tokens, in nats.
+
+    For regression, the squared difference.
 
     Several distributions are averaged. With `labelled`, texts and tokens have the weights of the
     batch (`label_weights` [B], `token_weights` [B, L]) if present; otherwise everything but padding

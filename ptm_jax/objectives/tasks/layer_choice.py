@@ -15,8 +15,10 @@ from ptm_jax.objectives.base import AroundTask
 
 
 def cut(mask: Array) -> Array:
-    """Returns z, the mask cut to [0, 1], with the gradient of the mask itself: also where the mask
-    is 0 or 1."""
+    """Returns z, the mask cut to [0, 1], with the gradient of the mask itself.
+
+    Also where the mask is 0 or 1.
+    """
     return mask + jax.lax.stop_gradient(jnp.clip(mask, 0.0, 1.0) - mask)
 
 

@@ -101,8 +101,11 @@ def _shares(losses: list[Loss]) -> list[Loss]:
 def distances(
     student: Any, teacher: Any, matrices: Mapping[str, Array], where: str
 ) -> tuple[Array, Array]:
-    """Returns (sum of |V theta_t - theta_s|^2, sum of |U theta_s - theta_t|^2) over the parameters
-    of both networks whose path matches `where`."""
+    """Returns the squared distances of the parameters of two networks, in both directions.
+
+    (sum of |V theta_t - theta_s|^2, sum of |U theta_s - theta_t|^2) over the parameters whose path
+    matches `where`.
+    """
     mine, its = (
         {path: _flat(path, leaf) for path, leaf in flatten(tree).items()}
         for tree in (student, teacher)

@@ -104,8 +104,7 @@ def free_energy(layer: Weights, v: Array) -> Array:
 
 
 def unrolled(weights: Sequence[Weights], code: Array) -> Array:
-    """Returns the logits [.., V] of h_0 from the states of the last layer, down through all
-    layers."""
+    """Returns the logits [.., V] of h_0 from the states of the last layer, through all layers."""
     for layer in reversed(weights[1:]):
         code = jax.nn.sigmoid(_down(layer, code))
     return _down(weights[0], code)

@@ -14,8 +14,10 @@ from ptm_jax.core.types import Array
 
 
 def word_nll(readout: Any, labels: Array, count: int, key: Array | None) -> Array:
-    """Returns -log p(label) [..] in nats, float32, for labels [..] int32: by the whole softmax if
-    `count` is 0 or there is no key, else by `sampled_nll`."""
+    """Returns -log p(label) [..] in nats, float32, for labels [..] int32.
+
+    By the whole softmax if `count` is 0 or there is no key, else by `sampled_nll`.
+    """
     return (
         sampled_nll(readout, labels, count, key)
         if count and key is not None
@@ -24,8 +26,9 @@ def word_nll(readout: Any, labels: Array, count: int, key: Array | None) -> Arra
 
 
 def sampled_nll(readout: Any, labels: Array, count: int, key: Array) -> Array:
-    """Returns -log p(label) [..] among the label and the distinct words S of `count` draws, which
-    the batch shares.
+    """Returns -log p(label) [..] among the label and distinct drawn words.
+
+    The words S are of `count` draws, which the batch shares.
 
     -log (exp(s_y) / c_y / sum over y and S of exp(s_w) / c_w), with c_w = 1 - (1 - Q(w)) ** count
     the chance that S has w. Draws are from Q(w) = log((w + 2) / (w + 1)) / log(V + 1), for which

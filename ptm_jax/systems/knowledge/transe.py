@@ -85,10 +85,13 @@ def transe() -> System:
 
 
 def transh() -> System:
-    """TransH on FB15k in Bernoulli's setting: width 100, the squared L2 distance's root, margin
-    0.25, C 1, the rate 0.005 of a sum, batches of 4,800, 500 epochs (Wang et al. 2014, AAAI,
-    section "Link Prediction"). Deviations: the distance is not squared; in each update the
-    constraints cover only the entities and relations of the batch."""
+    """TransH on FB15k in Bernoulli's setting.
+
+    Width 100, the squared L2 distance's root, margin 0.25, C 1, the rate 0.005 of a sum, batches of
+    4,800, 500 epochs (Wang et al. 2014, AAAI, section "Link Prediction"). Deviations: the distance
+    is not squared; in each update the constraints cover only the entities and relations of the
+    batch.
+    """
     head, batch = Hyperplanes(vocab=VOCAB, width=100), 4_800
     loss = TripleLoss(margin=0.25, soft=1.0)
     sgd = recipe(0.005 * batch, batch, 500, SGD())
@@ -136,8 +139,10 @@ def conve() -> System:
 
 
 def miniature(parent: System, steps: int, lr: float, noise: int = 32, **loss: Any) -> System:
-    """The parent in small, for UMLS (135 entities, 46 relations): width 40, rows of 16 triples that
-    share `noise` entities, Adam."""
+    """The parent in small, for UMLS (135 entities, 46 relations).
+
+    Width 40, rows of 16 triples that share `noise` entities, Adam.
+    """
     small = with_field(parent, "width", 40)
     rows = dataclasses.replace(
         parent.recipe, phases=(Phase(steps=steps, batch=32, length=48),), lr=lr

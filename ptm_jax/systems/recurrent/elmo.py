@@ -43,9 +43,11 @@ def network(
     clips: tuple[float | None, float | None] = (3.0, 3.0),
     residual: bool = True,
 ) -> BiLanguageLSTM:
-    """Returns ELMo's encoder: characters of width `size` -> convolutions -> highways -> `width`; in
-    each direction `layers` of LSTM with `cells` cells, projected to `width`; `clips` bound the
-    cells and the projection."""
+    """Returns ELMo's encoder: characters of width `size` -> convolutions -> highways -> `width`.
+
+    In each direction `layers` of LSTM with `cells` cells, projected to `width`; `clips` bound the
+    cells and the projection.
+    """
     embed = CharacterCNN(
         vocab=vocab,
         width=width,
@@ -66,8 +68,9 @@ def network(
 
 
 def elmo(name: str, encoder: BiLanguageLSTM, spelling: int = 50, sampled: int = 8192) -> System:
-    """ELMo (Peters et al. 2018, arXiv 1802.05365, section 3.4, and allenai/bilm-tf,
-    bin/train_elmo.py). Row 35.
+    """ELMo (Peters et al. 2018, arXiv 1802.05365, section 3.4). Row 35.
+
+    Sizes are also from allenai/bilm-tf, bin/train_elmo.py.
 
     10 epochs of the 1 Billion Word Benchmark in rows of 20 tokens, 128 on each of 3 devices;
     Adagrad at 0.2; gradients clipped at 10; softmax over 8,192 noise words. States are carried from

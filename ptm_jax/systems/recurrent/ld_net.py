@@ -34,9 +34,10 @@ def ld_net(
     *, dropout: float = 0.01,
     cutoffs: tuple[int, ...] = CUTOFFS, sampled: int = 0,
 ) -> System:  # fmt: skip
-    """The language models of LD-Net (Liu et al. 2018, arXiv 1804.07827, section 3): in each
-    direction 10 densely connected LSTMs of 300 units, a layer left out with probability 0.5, 1,600
-    features, an adaptive softmax. Row 40.
+    """The language models of LD-Net (Liu et al. 2018, arXiv 1804.07827, section 3).
+
+    In each direction 10 densely connected LSTMs of 300 units, a layer left out with probability
+    0.5, 1,600 features, an adaptive softmax. Row 40.
 
     Sizes and recipe are the defaults of the authors' code (train_lm.py; the paper's text was not at
     hand): the 1 Billion Word Benchmark in rows of 20 tokens, 128 in a batch; Adam at 1e-3, clip 5,

@@ -28,9 +28,10 @@ PAPER = "Liu et al. 2016, arXiv 1605.05101"
 
 
 def liu(name: str, kind: Sharing, hidden: int = 50, embed: int = 128) -> System:
-    """A sentence encoder for several tasks (row 31): 50 units, word vectors of width 64 of all
-    tasks and 64 of each ("uniform") or 128 of all, Adagrad with rate 0.1, parameters from U(-0.1,
-    0.1) (section 5.1).
+    """A sentence encoder for several tasks (row 31).
+
+    50 units, word vectors of width 64 of all tasks and 64 of each ("uniform") or 128 of all,
+    Adagrad with rate 0.1, parameters from U(-0.1, 0.1) (section 5.1).
 
     These sizes were not compared with the paper, of whose text no copy was at hand.
 

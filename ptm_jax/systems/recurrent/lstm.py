@@ -187,9 +187,11 @@ def awd_lstm(
 
 
 def qrnn(name: str, width: int) -> System:
-    """Two layers of QRNN with windows of 2 (Bradbury et al. 2017, section 3.2): 640 units, zoneout
-    0.1, dropout 0.5, rows of 105 tokens, the rate 1 for six epochs, then multiplied by 0.95 each
-    epoch, 72 epochs, clip 10. Its rate is of a sum, as in `lstm`. Deviation: no L2 penalty of 2e-4.
+    """Two layers of QRNN with windows of 2 (Bradbury et al. 2017, section 3.2).
+
+    640 units, zoneout 0.1, dropout 0.5, rows of 105 tokens, the rate 1 for six epochs, then
+    multiplied by 0.95 each epoch, 72 epochs, clip 10. Its rate is of a sum, as in `lstm`.
+    Deviation: no L2 penalty of 2e-4.
     """
     parent, length = lstm(name, width, 0.05, 0.5, (72, 6), divisor=1 / 0.95, clip=10.0), 105
     epoch = EPOCH * UNROLL // length

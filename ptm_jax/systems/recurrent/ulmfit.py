@@ -32,8 +32,9 @@ WORDS = 103_000_000
 
 
 def lm_lstm(name: str, vocab: Vocab, width: int, hidden: int, limit: float = 0.1) -> System:
-    """LM-LSTM (Dai and Le 2015, sections 2 and 3; row 30): one LSTM of 1024 units over words of
-    width 512, by which a classifier on its last state begins.
+    """LM-LSTM (Dai and Le 2015, sections 2 and 3; row 30).
+
+    One LSTM of 1024 units over words of width 512, by which a classifier on its last state begins.
 
     The recipe is that of tensorflow/models, adversarial_text, pretrain.py (Miyato et al. 2017):
     Adam with the rate 0.001, multiplied by 0.9999 each step, norms clipped at 1, 256 rows of 400
@@ -69,9 +70,11 @@ def lm_lstm(name: str, vocab: Vocab, width: int, hidden: int, limit: float = 0.1
 
 
 def sa_lstm(name: str, vocab: Vocab, width: int, hidden: int, limit: float = 0.1) -> System:
-    """SA-LSTM (Dai and Le 2015, section 2): the LSTM of `lm_lstm` reads a text, then writes it
-    again; encoder and decoder have the same parameters. A text is a document, or a piece of one
-    that is longer than half a row."""
+    """SA-LSTM (Dai and Le 2015, section 2).
+
+    The LSTM of `lm_lstm` reads a text, then writes it again; encoder and decoder have the same
+    parameters. A text is a document, or a piece of one that is longer than half a row.
+    """
     return with_field(
         dataclasses.replace(
             lm_lstm(name, vocab, width, hidden, limit),
@@ -84,9 +87,10 @@ def sa_lstm(name: str, vocab: Vocab, width: int, hidden: int, limit: float = 0.1
 
 
 def ulmfit(name: str, vocab: Vocab = WIKITEXT, width: int = 400, hidden: int = 1150) -> System:
-    """The language model of ULMFiT (Howard and Ruder 2018, section 4.1; row 38): AWD-LSTM with
-    dropout 0.4 of layers, 0.3 of the recurrent ones, 0.4 of inputs, 0.05 of words and 0.5 of
-    recurrent kernels, of WikiText-103.
+    """The language model of ULMFiT (Howard and Ruder 2018, section 4.1; row 38).
+
+    AWD-LSTM with dropout 0.4 of layers, 0.3 of the recurrent ones, 0.4 of inputs, 0.05 of words and
+    0.5 of recurrent kernels, of WikiText-103.
 
     The first phase is that of fastai's imdb_scripts, pretrain_lm.py: 12 epochs of 64 rows of 70
     tokens, Adam with b1 0.8 and b2 0.99, slanted triangular with the peak 0.001 and a tenth of the

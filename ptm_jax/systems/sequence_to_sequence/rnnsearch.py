@@ -149,9 +149,10 @@ def luong(
 
 
 def cove(name: str = "cove", embed: int = 300, width: int = 300) -> System:
-    """The translation model of CoVe (McCann et al. 2017, section 3, arXiv 1708.00107): two layers
-    of bidirectional LSTM, 300 units a direction, over GloVe's vectors of width 300, which are not
-    trained (row 33).
+    """The translation model of CoVe (McCann et al. 2017, section 3, arXiv 1708.00107).
+
+    Two layers of bidirectional LSTM, 300 units a direction, over GloVe's vectors of width 300,
+    which are not trained (row 33).
 
     `--init embeddings=GLOVE` gives the vectors; `--adapt feature vectors bcn` trains a classifier
     on [GloVe; CoVe]. The decoder has two layers of 600 units, input feeding and dropout 0.2. SGD at
@@ -242,10 +243,12 @@ def language_pair(
 
 
 def language_model(name: str, pair: System) -> System:
-    """Returns the language model with which either side of a `language_pair` begins: its words, its
-    first layer and its softmax. As Jozefowicz et al. 2016 (arXiv 1602.02410, section 4): Adagrad
-    with rate 0.2, 128 rows of 20 tokens, gradients clipped to norm 1, dropout 0.1, five epochs of
-    the Billion Word Benchmark. Deviation: the softmax is not sampled."""
+    """Returns the language model with which either side of a `language_pair` begins.
+
+    Its words, its first layer and its softmax. As Jozefowicz et al. 2016 (arXiv 1602.02410, section
+    4): Adagrad with rate 0.2, 128 rows of 20 tokens, gradients clipped to norm 1, dropout 0.1, five
+    epochs of the Billion Word Benchmark. Deviation: the softmax is not sampled.
+    """
     main = pair.towers["main"]
     encoder = dataclasses.replace(
         main.encoder.encoder, layers=main.encoder.encoder.layers[:1], dropout=0.1, stateful=True

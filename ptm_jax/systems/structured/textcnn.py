@@ -39,9 +39,11 @@ SST = Vocab(size=15_448, pad=0, unk=1, cls=2, sep=3, mask=4)
 
 
 def sentences(name: str, paper: str, vocab: Vocab, encoder: Encoder, pool: Any) -> System:
-    """A sentence encoder that is trained on text without labels: two crops of a document are near
-    each other (survey Table 1, CTL). The papers train on labelled sentences: `ptm train --task`,
-    `configs/textcnn.py`."""
+    """A sentence encoder that is trained on text without labels.
+
+    Two crops of a document are near each other (survey Table 1, CTL). The papers train on labelled
+    sentences: `ptm train --task`, `configs/textcnn.py`.
+    """
     return System(
         name=name,
         paper=paper,
@@ -92,8 +94,10 @@ def convs2s(
     dropout: float,
     vocab_size: int = 40_000,
 ) -> System:
-    """ConvS2S (Gehring et al. 2017; the architectures of fairseq's fconv): gated convolutions,
-    attention in every layer of the decoder, learned positions, weight normalisation.
+    """ConvS2S (Gehring et al. 2017; the architectures of fairseq's fconv).
+
+    Gated convolutions, attention in every layer of the decoder, learned positions, weight
+    normalisation.
 
     encoder, decoder    (channels, width) of the layers; `features` is the width before the output
 
@@ -133,8 +137,11 @@ def convs2s(
 
 
 def convs2s_sentences() -> System:
-    """The encoder of ConvS2S as a sentence encoder, by the mean of its states: the four layers of
-    width 256 and the dropout of fairseq's `fconv_iwslt_de_en`, with the recipe of `convs2s`."""
+    """The encoder of ConvS2S as a sentence encoder, by the mean of its states.
+
+    The four layers of width 256 and the dropout of fairseq's `fconv_iwslt_de_en`, with the recipe
+    of `convs2s`.
+    """
     parent = convs2s("convs2s", 256, 256, ((256, 3),) * 4, (), dropout=0.2)
     encoder = with_field(parent.towers["main"].encoder.encoder, "vocab", MR)
     value = sentences("convs2s", parent.paper, MR, encoder, Summary("none", at="mean"))

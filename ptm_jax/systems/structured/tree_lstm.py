@@ -103,9 +103,11 @@ def classified(
 
 
 def recursive(name: str, tensor: bool) -> System:
-    """Socher et al. 2013, sections 4.1, 4.3 and 5: words of width 30 from U(-0.0001, 0.0001),
-    AdaGrad at 0.01, sets of 25 sentences for under 5 hours (here 50 epochs). Socher et al. 2012 is
-    the network without the tensor."""
+    """Socher et al. 2013, sections 4.1, 4.3 and 5.
+
+    Words of width 30 from U(-0.0001, 0.0001), AdaGrad at 0.01, sets of 25 sentences for under 5
+    hours (here 50 epochs). Socher et al. 2012 is the network without the tensor.
+    """
     how = recipe(17_000, 25, 0.01, Adagrad(initial=0.0))
     paper = "Socher et al. 2013, EMNLP" if tensor else "Socher et al. 2012, EMNLP"
     return classified(
@@ -114,9 +116,11 @@ def recursive(name: str, tensor: bool) -> System:
 
 
 def tree_lstm_binary() -> System:
-    """The constituency Tree-LSTM (Tai et al. 2015, section 5.3 and Table 1): 150 units over words
-    of width 300, AdaGrad at 0.05 in sets of 25, dropout 0.5. A gate has one bias vector here,
-    theirs one for each of its products."""
+    """The constituency Tree-LSTM (Tai et al. 2015, section 5.3 and Table 1).
+
+    150 units over words of width 300, AdaGrad at 0.05 in sets of 25, dropout 0.5. A gate has one
+    bias vector here, theirs one for each of its products.
+    """
     how = recipe(7_000, 25, 0.05, Adagrad(initial=0.0))
     return classified(
         "tree_lstm_binary",
@@ -194,8 +198,10 @@ def s_lstm() -> System:
 
 
 def star_transformer() -> System:
-    """Width 300, 4 cycles, 8 heads of width 32, dropout 0.1, 512 learned positions: fastNLP's
-    `STSeqCls`, the authors' library (Guo et al. 2019)."""
+    """Width 300, 4 cycles, 8 heads of width 32, dropout 0.1, 512 learned positions.
+
+    FastNLP's `STSeqCls`, the authors' library (Guo et al. 2019).
+    """
     embed = Embeddings(
         vocab=WORDS, width=300, position=LearnedPositions(512), initializer=Normal(0.1)
     )

@@ -38,8 +38,9 @@ def albert(
     steps: int = 3_000_000,
     embedding: int = 128,
 ) -> System:
-    """ALBERT (Lan et al. 2020): factorised embedding, shared layer parameters, SOP and n-gram
-    masking; section 3.
+    """ALBERT (Lan et al. 2020, section 3).
+
+    It has a factorised embedding, shared layer parameters, SOP and n-gram masking.
 
     Row 51. LAMB at 0.00176 with batches of 4096, 125,000 steps (section 4.1). Warm-up, decay and
     clipping are from google-research/albert, run_pretraining.py and optimization.py. According to

@@ -41,8 +41,9 @@ BYTE_BPE = TokenizerSpec(kind="bytebpe", vocab=50265, lowercase=False, specials=
 
 
 def bert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_UNCASED) -> System:
-    """BERT (Devlin et al. 2019): MLM and NSP, length 128 for 90% of the steps and 512 for the rest
-    (appendix A.2).
+    """BERT (Devlin et al. 2019).
+
+    MLM and NSP, length 128 for 90% of the steps and 512 for the rest (appendix A.2).
 
     Row 44; epsilon, clipping and no bias correction from google-research/bert, optimization.py. The
     heads are also from there: dense + GELU + norm and a tied table for MLM, a tanh pooler for NSP.
@@ -85,8 +86,9 @@ def bert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_UNC
 
 
 def roberta(name: str, layers: int, width: int, heads: int, lr: float, *, warmup: int) -> System:
-    """RoBERTa (Liu et al. 2019): no NSP, full sentences across documents, dynamic masking,
-    byte-level BPE, large batches.
+    """RoBERTa (Liu et al. 2019).
+
+    No NSP, full sentences across documents, dynamic masking, byte-level BPE, large batches.
 
     Row 45, recipe of Table 9. Positions begin at padding_idx + 1 = 2, so the table has 514 rows.
     There is one token type, as in the Hugging Face release; fairseq's original has none.
@@ -172,8 +174,9 @@ def gpt(name: str, layers: int = 12, width: int = 768, heads: int = 12) -> Syste
 
 
 def gpt2(name: str, layers: int, width: int, heads: int) -> System:
-    """GPT-2 (Radford et al. 2019): pre-norm, a final norm, residual outputs initialised at 0.02 /
-    sqrt(2 N), 1024 tokens.
+    """GPT-2 (Radford et al. 2019).
+
+    Pre-norm, a final norm, residual outputs initialised at 0.02 / sqrt(2 N), 1024 tokens.
 
     Row 43, sizes of Table 2. The paper gives the batch (512, section 2.3) and tuned the rate by
     hand. The rest of the recipe is GPT's, except for the 800,000 steps, which are a guess.
@@ -228,8 +231,9 @@ def miniature(
     batch: int = 16,
     length: int = 128,
 ) -> System:
-    """Returns the parent for a small machine: small vocabulary, short schedule, packed rows instead
-    of sentence pairs.
+    """Returns the parent for a small machine.
+
+    Small vocabulary, short schedule, packed rows instead of sentence pairs.
 
     `std` replaces the initial standard deviation 0.02, which suits width 768. With 0.02 a narrow
     masked model spends most of a short run on learning word frequencies (measured: 2.5 times the

@@ -45,8 +45,9 @@ def headed(parent: System, drop: tuple[str, ...] = (), **heads) -> dict[str, Mod
 
 
 def spanbert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT_CASED) -> System:
-    """SpanBERT (Joshi et al. 2020): masks spans of whole words, adds the span boundary objective,
-    no NSP; section 3.
+    """SpanBERT (Joshi et al. 2020).
+
+    Masks spans of whole words, adds the span boundary objective, no NSP; section 3.
 
     Row 46. Large has the recipe of section 4.2; the released command (facebookresearch/SpanBERT,
     pretraining/README.md) clips at 1 and has a weight decay of 0.01, the paper 0.1. Base has eight
@@ -79,8 +80,9 @@ def spanbert(name: str, layers: int, width: int, heads: int, vocab: Vocab = BERT
 
 
 def structbert(name: str, layers: int, width: int, heads: int) -> System:
-    """StructBERT (Wang et al. 2019): restores shuffled trigrams and classifies pairs as next,
-    previous or unrelated.
+    """StructBERT (Wang et al. 2019).
+
+    Restores shuffled trigrams and classifies pairs as next, previous or unrelated.
 
     Row 47, section 2. The trigrams are drawn among unmasked tokens and use the MLM head; the three
     losses are added. The recipe of section 2.4 is taken from a review of the paper: 512 tokens
@@ -111,8 +113,9 @@ def structbert(name: str, layers: int, width: int, heads: int) -> System:
 
 
 def bert_wwm(name: str, layers: int, width: int, heads: int, vocab: Vocab) -> System:
-    """BERT with whole word masking (google-research/bert, May 2019): all pieces of a word are
-    masked together.
+    """BERT with whole word masking (google-research/bert, May 2019).
+
+    All pieces of a word are masked together.
 
     Row 63. The budget, the 80/10/10 draw for each piece and everything else are as in BERT.
     """
@@ -152,8 +155,9 @@ def chinese_wwm(name: str, layers: int = 12, width: int = 768, heads: int = 12) 
 
 
 def roberta_wwm_ext(name: str, layers: int, width: int, heads: int) -> System:
-    """RoBERTa-wwm-ext (Cui et al. 2019): `chinese_wwm` without NSP and with 512 tokens from the
-    start; otherwise a BERT.
+    """RoBERTa-wwm-ext (Cui et al. 2019).
+
+    `chinese_wwm` without NSP and with 512 tokens from the start; otherwise a BERT.
 
     AdamW, steps and batches from the same README. The original base starts from Google's Chinese
     BERT, large from random parameters.

@@ -64,9 +64,10 @@ MEGATRON_BERT = dataclasses.replace(BERT_UNCASED, size=30592)
 
 
 def megatron_bert(name: str, layers: int, width: int, heads: int) -> System:
-    """Megatron-LM's BERT (Shoeybi et al. 2019): pre-norm without a norm on the embeddings, so that
-    large models train (Figure 7b); SOP instead of NSP, n-grams of whole words; sizes of Table 4,
-    section 4.2.
+    """Megatron-LM's BERT (Shoeybi et al. 2019).
+
+    Pre-norm without a norm on the embeddings, so that large models train (Figure 7b); SOP instead
+    of NSP, n-grams of whole words; sizes of Table 4, section 4.2.
 
     Row 60. The rate falls to 0 over 2 million steps. The largest model ran 1.5 million of them and
     ended at a quarter of the peak rate (section 5.3).

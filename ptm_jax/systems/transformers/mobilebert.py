@@ -48,9 +48,11 @@ def ib_bert(name: str, sizes: mobile.Sizes = mobile.IB_BERT) -> System:
 
 
 def mobilebert(name: str) -> System:
-    """MobileBERT by progressive knowledge transfer from `ib_bert_large`: 240,000 steps of transfer,
-    then 500,000 of distillation with 1/2 MLM + 1/2 KD + NSP (row 177; Eq. 3). Begins with `--init
-    teacher=MODEL`; embeddings and heads are the teacher's at first."""
+    """MobileBERT by progressive knowledge transfer from `ib_bert_large`.
+
+    240,000 steps of transfer, then 500,000 of distillation with 1/2 MLM + 1/2 KD + NSP (row 177;
+    Eq. 3). Begins with `--init teacher=MODEL`; embeddings and heads are the teacher's at first.
+    """
     parent, student = ib_bert(name), mobile.Mobile()
     teacher = parent.towers["main"]
     transfer = dataclasses.replace(

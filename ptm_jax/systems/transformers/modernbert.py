@@ -106,8 +106,10 @@ def encoder(
 def modernbert(
     name: str, layers: int, width: int, heads: int, hidden: int, *, lr: float, decay: float
 ) -> System:
-    """ModernBERT (Warner et al. 2024): 30% masks, no NSP, StableAdamW, a stable rate and a 1 - sqrt
-    decay; sizes of Table 4, recipe of Table 3.
+    """ModernBERT (Warner et al. 2024).
+
+    30% masks, no NSP, StableAdamW, a stable rate and a 1 - sqrt decay; sizes of Table 4, recipe of
+    Table 3.
 
     Every third layer is full with theta 160,000. The others see 64 tokens on each side, theta
     10,000. The phases are 1.72 T tokens at length 1,024, 250 B and 50 B (the decay) at 8,192.

@@ -68,19 +68,23 @@ def described(
 
 
 def dkrl() -> System:
-    """DKRL with the convolutional encoder: width 100, 100 filters, a window of 2, L1, margin 1, the
-    rate 0.001 (section "Experiment settings"). Descriptions have at most 343 words. Deviations: the
-    sum over a batch is a mean, so the rate is that of 1,024 triples; word vectors are not
-    pre-trained (--init gives them)."""
+    """DKRL with the convolutional encoder.
+
+    Width 100, 100 filters, a window of 2, L1, margin 1, the rate 0.001 (section "Experiment
+    settings"). Descriptions have at most 343 words. Deviations: the sum over a batch is a mean, so
+    the rate is that of 1,024 triples; word vectors are not pre-trained (--init gives them).
+    """
     return described(
         "dkrl", "Xie et al. 2016, AAAI", "cnn", DescribedTriples(), 1.024, steps=470_000
     )
 
 
 def gated(kind: str = "attentive") -> System:
-    """Xu et al. 2017: own vectors and encoded descriptions in gated sums; `kind` nbow, lstm or
-    attentive (A-LSTM). The paper chooses margin and rate on validation data; these, and the steps,
-    are DKRL's with twice the margin."""
+    """Xu et al. 2017: own vectors and encoded descriptions in gated sums.
+
+    `kind` nbow, lstm or attentive (A-LSTM). The paper chooses margin and rate on validation data;
+    these, and the steps, are DKRL's with twice the margin.
+    """
     objective = DescribedTriples(energies="gated", margin=2.0, norm=2)
     return described(
         "gated_descriptions", "Xu et al. 2017, IJCAI", kind, objective, 1.024, steps=470_000

@@ -74,8 +74,10 @@ def nnlm() -> System:
 
 
 def senna() -> System:
-    """The language model of SENNA: windows of 11 words, embeddings of width 50, 100 hidden units,
-    HardTanh, a score (row 2; sections 4.2 to 4.5: LM2).
+    """The language model of SENNA.
+
+    Windows of 11 words, embeddings of width 50, 100 hidden units, HardTanh, a score (row 2;
+    sections 4.2 to 4.5: LM2).
 
     Ranked by the hinge of Eq. 17 while the dictionary grows from 5,000 to 130,000 words: new words
     begin at random, those of before go on. `recipe.phases` has a phase for each size. Deviations:

@@ -108,10 +108,12 @@ def cbow() -> System:
 
 
 def bilinear(parent: System, name: str, predicts: str, k: int) -> System:
-    """vLBL and ivLBL with NCE (Mnih and Kavukcuoglu 2013, sections 3 and 4; rows 3 and 4): position
-    weights, biases, noise from the unigram distribution, AdaGrad, no subsampling, windows of 5
-    words. The paper prints neither the initial distribution nor one rate; the vocabulary and the
-    length of training are those of `skipgram`."""
+    """vLBL and ivLBL with NCE (Mnih and Kavukcuoglu 2013, sections 3 and 4; rows 3 and 4).
+
+    Position weights, biases, noise from the unigram distribution, AdaGrad, no subsampling, windows
+    of 5 words. The paper prints neither the initial distribution nor one rate; the vocabulary and
+    the length of training are those of `skipgram`.
+    """
     shape = {"vocab": VOCAB, "width": WIDTH, "initializer": Normal(0.01)}
     encoder = WordVectors(**shape, window=WINDOW)
     if predicts == "centre":

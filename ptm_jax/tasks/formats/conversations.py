@@ -178,9 +178,11 @@ class Conversations(Questions):
 
 
 def closest_span(text: str, answer: str) -> tuple[int, int] | None:
-    """Returns the span of words (start, end in characters) of a text with the highest F1 with an
-    answer; of several, the first and shortest (Reddy et al. 2019, section 5.1). None if they share
-    no word."""
+    """Returns the span of words of a text with the highest F1 with an answer.
+
+    (start, end in characters); of several, the first and shortest (Reddy et al. 2019, section 5.1).
+    None if they share no word.
+    """
     gold = normalised(answer).split()
     words = [(m.start(), m.end(), normalised(m.group()).split()) for m in re.finditer(r"\S+", text)]
     best, span = 0.0, None

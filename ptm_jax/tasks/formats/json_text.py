@@ -65,8 +65,10 @@ def texts_of(place: str, name: str, values: Any) -> tuple[str, ...]:
 
 
 def whole(label: str) -> str | None:
-    """The spelling of a whole number that pandas writes as `1.0` beside a missing value; None for
-    another text."""
+    """The spelling of a whole number that pandas writes as `1.0` beside a missing value.
+
+    None for another text.
+    """
     match = _WHOLE.fullmatch(label)
     return None if match is None else match[1]
 

@@ -19,8 +19,10 @@ Line = tuple[int, list[str]]
 
 
 def rows(path: Path, text: str, kind: str) -> Iterator[Line]:
-    """Yields the rows of a table. The separator is the one by which the first rows have equally
-    many columns, and the most. Tabs are read with quotes where every quote is closed.
+    """Yields the rows of a table.
+
+    The separator is the one by which the first rows have equally many columns, and the most. Tabs
+    are read with quotes where every quote is closed.
 
     kind  ending of the file, whose own separator is tried first
     Raises UserError with file and line.

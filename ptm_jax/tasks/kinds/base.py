@@ -170,9 +170,11 @@ def rows_of(
 def scores_of_fields(
     model: Pretrained, head: str, spec: TaskExamples, groups: Sequence[Sequence[Any]], batch: int
 ) -> list[Any]:
-    """The scores of each group of rows by a head that reads other fields than tokens
-    (`inference.head_scores.scored` otherwise): one array or a tuple of arrays each, in order.
-    Raises UserError for a missing head."""
+    """Returns the scores of each group of rows by a head that reads other fields than tokens.
+
+    `inference.head_scores.scored` is for the others. There is one array or a tuple of arrays each,
+    in order. Raises UserError for a missing head.
+    """
     head_scores.check(model, head)
     results: list[Any] = [None] * len(groups)
     limit, each = model.limit, len(groups[0])

@@ -61,8 +61,10 @@ def lines(
 
 
 def cells(spec, examples, predictions) -> Iterator[Cells]:
-    """Rows with an answer, which is empty where no span scores above no answer. The score is the
-    share of the best span's probability among the best spans."""
+    """Rows with an answer, which is empty where no span scores above no answer.
+
+    The score is the share of the best span's probability among the best spans.
+    """
     for example, one in zip(examples, predictions, strict=True):
         gold = example.answers[0][0] if example.answers else None
         yield {

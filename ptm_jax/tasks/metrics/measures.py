@@ -127,9 +127,11 @@ MEANS = {
 def glue_average(
     results: Mapping[str, Mapping[str, float]], *, wnli: bool = True
 ) -> tuple[float, list[str]]:
-    """(average, the tasks in it) of {task: metrics}: a task with two metrics counts by their mean,
-    MNLI by the mean of its halves. The survey's tables leave out WNLI, whose test set is
-    adversarial to its training set."""
+    """(average, the tasks in it) of {task: metrics}.
+
+    A task with two metrics counts by their mean, MNLI by the mean of its halves. The survey's
+    tables leave out WNLI, whose test set is adversarial to its training set.
+    """
     scores = {
         name: float(np.mean([results[name][m] for m in MEANS.get(name, ("accuracy",))]))
         for name in GLUE

@@ -80,9 +80,11 @@ def scores(
     nulls: Mapping[str, float] | None = None, *,
     threshold: float = 1.0, judges: tuple[Judge, Judge] = (exact, overlap),
 ) -> dict[str, float]:  # fmt: skip
-    """Returns the metrics of the official script as fractions, from {question: gold answers},
-    {question: text} and, if questions may have no answer, {question: score of "no answer"}. Above
-    `threshold` the prediction is empty."""
+    """Returns the metrics of the official script as fractions.
+
+    They are from {question: gold answers}, {question: text} and, if questions may have no answer,
+    {question: score of "no answer"}. Above `threshold` the prediction is empty.
+    """
     raw = [{k: judged(gold[k], texts[k], judge) for k in gold} for judge in judges]
     answered = {k: bool(gold[k]) for k in gold}
     nulls_ = nulls or dict.fromkeys(gold, 0.0)

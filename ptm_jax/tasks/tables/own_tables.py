@@ -261,8 +261,10 @@ class OwnLabels(OwnTable):
 
 
 def flag(place: str, column: str, value: object) -> bool:
-    """Returns whether a cell marks that a row has the label of its column. Raises UserError for
-    another cell than 0 and 1."""
+    """Returns whether a cell marks that a row has the label of its column.
+
+    Raises UserError for another cell than 0 and 1.
+    """
     text = cells.plain(value).lower()
     if text not in cells.TRUE and text not in cells.FALSE:
         raise UserError(

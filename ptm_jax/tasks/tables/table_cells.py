@@ -22,8 +22,10 @@ _GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 
 
 def plain(value: object) -> str:
-    """Returns a cell as a text without blanks around it: "" for none, booleans in lower case, a
-    whole float as a whole number."""
+    """Returns a cell as a text without blanks around it.
+
+    "" for none, booleans in lower case, a whole float as a whole number.
+    """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, bool | np.bool_):
@@ -39,8 +41,10 @@ def is_empty(value: object) -> bool:
 
 
 def text_of(place: str, column: str, value: object) -> str:
-    """Returns the text of a cell. Raises UserError with place and column for an empty one, or a
-    list."""
+    """Returns the text of a cell.
+
+    Raises UserError with place and column for an empty one, or a list.
+    """
     if isinstance(value, list | tuple | dict | np.ndarray):
         raise UserError(
             f"{place}: the column {column} holds {type(value).__name__}; expected a text. Join its "
@@ -52,8 +56,10 @@ def text_of(place: str, column: str, value: object) -> str:
 
 
 def list_of(value: object) -> list[str] | None:
-    """Returns the parts of a list, also of one that is spelled as text by JSON or Python; None for
-    another cell."""
+    """Returns the parts of a list, also of one that is spelled as text by JSON or Python.
+
+    None for another cell.
+    """
     if isinstance(value, str) and value.strip()[:1] == "[" and value.strip()[-1:] == "]":
         for read in (json.loads, ast.literal_eval):
             try:
@@ -98,8 +104,11 @@ def is_date(text: str) -> bool:
 
 
 def column_of(name: str, names: Sequence[str], path: str) -> str:
-    """Returns the column that a name means: the same, or the only one that differs in case, blanks
-    and signs. Raises UserError with the columns there are."""
+    """Returns the column that a name means.
+
+    The same, or the only one that differs in case, blanks and signs. Raises UserError with the
+    columns there are.
+    """
     if name in names:
         return name
     alike = [other for other in names if _folded(other) == _folded(name)]

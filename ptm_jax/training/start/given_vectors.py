@@ -37,10 +37,13 @@ INSIDE = "##"
 def fill_entities(
     params: Mapping[str, Any], source: Initial, lexicons: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Fills an entity table [E, W] from a vector file or a TransE run, matching entities by the
-    names of the table's lexicon. Prints the number that matched. Row 0, no entity, is 0.
+    """Fills an entity table [E, W] from a vector file or a TransE run.
 
-    Raises UserError as `fill`, and where `source.at` is no table."""
+    It matches entities by the names of the table's lexicon, and prints the number that matched. Row
+    0, no entity, is 0.
+
+    Raises UserError as `fill`, and where `source.at` is no table.
+    """
     flat, at = flatten(params), source.at
     if at not in lexicons or at not in flat:
         raise UserError(

@@ -59,8 +59,10 @@ def begin(
     system: System,
     tokenizer: Callable[[], Any] | None = None,
 ) -> Mapping[str, Any]:
-    """Returns `params` with the parameters of the models in `init`, on the shardings of `params`,
-    and with the vectors that it gives to the tokens of `tokenizer()`.
+    """Returns `params` with the parameters of the models in `init`.
+
+    They are on the shardings of `params`, with the vectors that `init` gives to the tokens of
+    `tokenizer()`.
 
     A head that the model lacks, or has in another shape, keeps its random initialisation, with a
     line on stderr. Encoders must match, except for parameters added by adaptations. Raises

@@ -74,9 +74,11 @@ def begin(
 
 
 def scheduled(config: Experiment, corpus: Corpus) -> Experiment:
-    """Returns the experiment with the steps that make its `epochs` of the text, in the recipe's
-    shares of the phases, and warm-up in proportion. Raises UserError for labelled examples, whose
-    experiments have their epochs in steps."""
+    """Returns the experiment with the steps that make its `epochs` of the text.
+
+    The phases have the recipe's shares, and warm-up is in proportion. Raises UserError for labelled
+    examples, whose experiments have their epochs in steps.
+    """
     if config.epochs is None:
         return config
     recipe, examples = config.system.recipe, _subsampled(config.system.examples, corpus)

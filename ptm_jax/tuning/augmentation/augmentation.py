@@ -91,8 +91,10 @@ def filled(
     model: Pretrained, texts: Sequence[str], labels: Sequence[int], *, share: float = 0.15,
     top: int = 0, seed: int = 0, batch: int = 32,
 ) -> list[str]:  # fmt: skip
-    """Replaces a share of the tokens of each text, at least one, by samples from a conditional
-    model. `top` restricts the samples to the most probable tokens (0: all)."""
+    """Replaces a share of the tokens of each text by samples from a conditional model.
+
+    At least one is replaced. `top` restricts the samples to the most probable tokens (0: all).
+    """
     if len(texts) != len(labels) or not 0 < share <= 1:
         raise UserError(
             f"{len(texts)} texts, {len(labels)} labels, share {share}; give one label each, "

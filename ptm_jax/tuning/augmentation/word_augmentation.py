@@ -29,8 +29,10 @@ def replaced(
     candidates: int = 15, times: int = 20,
     skip: Collection[str] = (), seed: int = 0, batch: int = 32,
 ) -> list[list[str]]:  # fmt: skip
-    """TinyBERT's augmentation (Jiao et al. 2020, arXiv 1909.10351, Algorithm 1): `times` copies of
-    each text, in which each word becomes with probability `rate` one of its `candidates`.
+    """TinyBERT's augmentation (Jiao et al. 2020, arXiv 1909.10351, Algorithm 1).
+
+    `times` copies of each text, in which each word becomes with probability `rate` one of its
+    `candidates`.
 
     A word of one token has the most probable words at its masked place, read with the text as a
     pair, as in the authors' program; a word of several tokens has its nearest `vectors`
@@ -119,10 +121,11 @@ def rewritten(
     hide: float = 0.1,
     exchange: float = 0.1, ngram: float = 0.25, times: int = 20, seed: int = 0,
 ) -> list[list[str]]:  # fmt: skip
-    """The augmentation of Tang et al. (2019, arXiv 1903.12136, section 3.3): `times` copies of each
-    text. Each word is masked with probability `hide`, or with probability `exchange` replaced by a
-    word of its part of speech, drawn by its frequency in all texts; then with probability `ngram`
-    only an n-gram of 1 to 5 words remains.
+    """The augmentation of Tang et al. (2019, arXiv 1903.12136, section 3.3).
+
+    `times` copies of each text. Each word is masked with probability `hide`, or with probability
+    `exchange` replaced by a word of its part of speech, drawn by its frequency in all texts; then
+    with probability `ngram` only an n-gram of 1 to 5 words remains.
 
     tag    the parts of speech of a list of words
     """

@@ -40,10 +40,12 @@ def squared_norm(gradient: Any) -> float:
 
 
 def critical(steps: Sequence[float], examples: Sequence[float]) -> tuple[float, float, float]:
-    """(B_crit, S_min, E_min) of runs to one loss, by their steps and examples [R]: (S / S_min - 1)
-    (E / E_min - 1) = 1 (Eq. 5.1), B_crit = E_min / S_min. That is S_min / S + E_min / E = 1: least
-    squares in these two. Raises ValueError for fewer than two runs, or if the runs do not trade
-    steps for examples."""
+    """(B_crit, S_min, E_min) of runs to one loss, by their steps and examples [R].
+
+    (S / S_min - 1) (E / E_min - 1) = 1 (Eq. 5.1), B_crit = E_min / S_min. That is S_min / S + E_min
+    / E = 1: least squares in these two. Raises ValueError for fewer than two runs, or if the runs
+    do not trade steps for examples.
+    """
     table = 1 / np.array([steps, examples], np.float64).T
     if len(table) < 2:
         raise ValueError(

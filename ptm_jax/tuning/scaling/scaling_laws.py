@@ -220,11 +220,13 @@ def fit(
     delta: float = DELTA,
     seed: int = 0,
 ) -> Fit:
-    """Fits a form to x [R, K] (or [R] of one variable) and losses [R], with `draws` of the
-    bootstrap.
+    """Fits a form to x [R, K] (or [R] of one variable) and losses [R].
+
+    It makes `draws` of the bootstrap.
 
     Raises UserError for a value that is not a positive number, and for fewer runs than the form has
-    constants plus one."""
+    constants plus one.
+    """
     x, loss = _table(x), np.asarray(loss, np.float64)
     _check(form, x, loss)
     centre = np.log(x).mean(0)

@@ -105,8 +105,10 @@ def on_corpus(config: Experiment, workdir: Path) -> Experiment:
 
 
 def expected(config: Experiment) -> Experiment:
-    """The experiment with a vocabulary of the size and the special tokens that its tokenizer will
-    have, where that is to be trained."""
+    """Returns the experiment with the vocabulary that its tokenizer will have.
+
+    It has that size and those special tokens, where the tokenizer is to be trained.
+    """
     tokenizer = config.tokenizer or config.system.tokenizer
     if tokenizer is None or tokenizer.path:
         return config
@@ -215,8 +217,10 @@ def run_one(
 def run_after(
     runs: Sequence[Point], workdir: Path, metrics: Sequence[str], tasks: str | None = None
 ) -> int:
-    """Runs the last of `found` in this process, once each of those before it has a row: it runs
-    them, or waits for their processes. Returns the exit status of `run_one`."""
+    """Runs the last of `found` in this process, once each of those before it has a row.
+
+    It runs them, or waits for their processes. Returns the exit status of `run_one`.
+    """
     for point in runs:
         status = run_one(point, workdir, metrics, quiet=False, tasks=tasks)
         while status == BUSY and point is not runs[-1]:

@@ -160,8 +160,11 @@ class HopHead(TaskHead):
 
 
 def edges_of(document, asked, names):
-    """Returns [B, 3, S, S] bool from the sentence fields [B, S]: edges in one document, between two
-    that the question names, between two that share a name. No sentence has an edge to itself."""
+    """Returns [B, 3, S, S] bool from the sentence fields [B, S].
+
+    Edges in one document, between two that the question names, between two that share a name. No
+    sentence has an edge to itself.
+    """
 
     def pair(x):
         return (x[:, :, None], x[:, None, :])
