@@ -90,6 +90,10 @@ class Args:
     epochs: Annotated[float | None, tyro.conf.arg(metavar="X")] = None
     """Epochs over the data (default: the task's; of text: the recipe's steps, and 3 where a model
     is trained further)."""
+    more: options.Number = None
+    """Train the complete run of --workdir for N more steps, in its last phase. The schedule must
+    have the same rates at the steps that are done (Constant, InverseSqrt, Staircase); for others
+    give one for the added steps: --set recipe.schedule='Constant()' recipe.lr=1e-5."""
     batch: options.Number = None
     """Examples in a step of fine-tuning (default: the task's)."""
     length: options.Number = None
@@ -154,7 +158,7 @@ def _run(args: Args) -> int:
     from ptm_jax.kernels import program_cache
     from ptm_jax.training import loop
     from ptm_jax.training.hosts import group
-    from ptm_jax.training.start import setup
+    from ptm_jax.training.start import longer, setup
 
     program_cache.use()
     words = [*options.pairs(args.set), *options.layout(args.mesh, args.rules)]
@@ -175,7 +179,11 @@ def _run(args: Args) -> int:
     if args.task is not None or args.tasks:
         from ptm_jax.cli.runs import tuning
 
+        if args.more is not None:
+            raise UserError("--more adds steps to a run on text; give more --epochs of a task")
         return tuning.run(args, config)
+    if args.more is not None:
+        config = longer.lengthened(config, Path(args.workdir), args.more)
     result = loop.train(config, args.workdir)
     if not group.current().index:
         options.report(

@@ -26,7 +26,7 @@ from ptm_jax.data.tokenizers import vocabularies
 from ptm_jax.training import workdirs
 from ptm_jax.training.hosts import group
 from ptm_jax.training.logs import console
-from ptm_jax.training.start import differing, initial
+from ptm_jax.training.start import differing, initial, longer
 from ptm_jax.training.start.init_models import Initials, opened
 from ptm_jax.training.steps import building
 from ptm_jax.training.steps.step import program
@@ -162,7 +162,8 @@ def _opened(config: Experiment, workdir: Path, init: Initials, progress: Callabl
     """Returns the corpus. Raises UserError if the workdir has a run of another experiment."""
     record = workdirs.read(workdir, corpus=True) if (workdir / "config.json").is_file() else None
     if record is not None:
-        differing.refuse(workdir, differing.changes(record, config))
+        differences = differing.changes(record, config)
+        differing.refuse(workdir, longer.admitted(workdir, record, config, differences))
     corpus = corpus_of(config, workdir, init, progress)
     if record is not None:
         old, new = record["corpus"], facts_of(corpus)
@@ -307,8 +308,11 @@ def _keep(config: Experiment, workdir: Path, corpus: Corpus, init: Initials) -> 
         if code := sources_of(config, workdir):
             record["own"] = code
             remember(code, workdir)
-        if command := workdirs.command(None if first else workdirs.read(workdir)):
+        old = None if first else workdirs.read(workdir)
+        if command := workdirs.command(old):
             record["command"] = command
+        if old is not None and (earlier := longer.earlier(workdir, old, config)):
+            record["earlier"] = earlier
         workdirs.write(workdir, record, config)
         if not (workdir / "tokenizer").exists():
             workdirs.copy_folder(corpus.dir / "tokenizer", workdir / "tokenizer")
