@@ -14,6 +14,7 @@ from ptm_jax.convert import checkpoint, layouts
 from ptm_jax.convert.formats import untyped
 from ptm_jax.convert.libraries import sentence_export
 from ptm_jax.data.tokenizers.published import write_published
+from ptm_jax.nn.embeddings.summed import types_are_words
 from ptm_jax.runs import card
 from ptm_jax.runs.run import Run
 from ptm_jax.runs.writing import drafted
@@ -71,7 +72,9 @@ def export(
         }
         checkpoint.write(draft, system, {"main": params}, **options)
         if model.tokenizer is not None:
-            write_published(model.tokenizer, draft)
+            encoder = model.module.encoder
+            typed = encoder.types > 1 and not types_are_words(encoder.embeddings)
+            write_published(model.tokenizer, draft, typed=typed)
         for file in beside:
             shutil.copyfile(file, draft / file.name)
         if sentence is not None:

@@ -13,7 +13,13 @@ WORDS = "the a film is was good bad very long short and but story end plot funny
 
 
 def write(
-    folder, texts=(" ".join(WORDS),) * 20, vocab=60, specials="bert", kind="wordpiece", **more
+    folder,
+    texts=(" ".join(WORDS),) * 20,
+    vocab=60,
+    specials="bert",
+    kind="wordpiece",
+    scale=0.02,
+    **more,
 ):
     """Write the checkpoint as a Hugging Face directory; `more` are other fields of its config."""
     tokenizer = make(TokenizerSpec(kind=kind, specials=specials, vocab=vocab), texts)
@@ -25,7 +31,7 @@ def write(
         "pad_token_id": 0, **more,
     }  # fmt: skip
     system, _ = checkpoint.record_of(Config(fields))
-    checkpoint.write(folder, system, drawn(system, scale=0.02), config=fields)
+    checkpoint.write(folder, system, drawn(system, scale=scale), config=fields)
     write_published(tokenizer, folder)
     return folder
 

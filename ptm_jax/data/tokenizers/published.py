@@ -165,15 +165,25 @@ def _side(config: Mapping[str, Any], folder: Any) -> Literal["right", "left"] | 
     return side
 
 
-def write_published(tokenizer: Tokenizer, folder: str | Path) -> None:
+def write_published(tokenizer: Tokenizer, folder: str | Path, *, typed: bool = False) -> None:
     """Writes a directory that transformers loads with the same ids.
     It holds the original files, or tokenizer.json and tokenizer_config.json for a tokenizer trained
-    here."""
+    here.
+
+    typed  whether the model has token types: a tokenizer without a class of its own then names them
+           among its outputs, as transformers leaves them out otherwise
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     files = tokenizer.published.files if tokenizer.published is not None else files_of(tokenizer)
     for name, content in files.items():
         (folder / name).write_bytes(content)
+    name = "tokenizer_config.json"
+    fields = _json(files, name, folder)
+    if typed and fields.get("tokenizer_class") == "PreTrainedTokenizerFast":
+        names = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+        text = json.dumps({**names, **fields}, indent=2, ensure_ascii=False) + "\n"
+        (folder / name).write_text(text, encoding="utf8")
 
 
 def _main(files: Mapping[str, bytes]) -> str:
