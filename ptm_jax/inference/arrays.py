@@ -20,7 +20,7 @@ from ptm_jax.core import paths, slots
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.types import Params, Vocab
 from ptm_jax.encoders.transformer.seq2seq import is_pair
-from ptm_jax.inference import head_scores, inputs
+from ptm_jax.inference import head_scores, html_tables, inputs
 from ptm_jax.inference.forward_pass import forward
 from ptm_jax.inference.layerwise import layerwise
 from ptm_jax.inference.outputs import Output
@@ -63,18 +63,30 @@ class ArrayModel:
                 "load the tokenizer that the model was trained with"
             )
 
+    def _facts(self) -> dict[str, str]:
+        """{name: value} of what a notebook shows."""
+        tokenizer, limit = self.tokenizer, self.limit
+        return {
+            "encoder": type(self.module.encoder).__name__,
+            "parameters": f"{paths.count(self.params[self.tower]):,}",
+            "heads": ", ".join(self.module.heads) or "none",
+            "vocabulary": f"{self.vocab.size:,}",
+            "tokenizer": "no tokenizer" if tokenizer is None else f"{tokenizer.kind} tokenizer",
+            "rows": "rows of any length" if limit is None else f"rows of up to {limit:,} tokens",
+        }
+
     def __repr__(self) -> str:
         """A few lines; `core.spec.to_text(model.system)` has the whole record."""
-        heads, size = ", ".join(self.module.heads) or "none", paths.count(self.params[self.tower])
-        words = "no tokenizer" if self.tokenizer is None else f"{self.tokenizer.kind} tokenizer"
-        rows = (
-            "rows of any length" if self.limit is None else f"rows of up to {self.limit:,} tokens"
-        )
+        facts = self._facts()
         return (
-            f"Pretrained {self.system.name!r}: {type(self.module.encoder).__name__}, "
-            f"{size:,} parameters, heads {heads}\n"
-            f"  vocabulary of {self.vocab.size:,}, {words}, {rows}"
+            f"Pretrained {self.system.name!r}: {facts['encoder']}, {facts['parameters']} "
+            f"parameters, heads {facts['heads']}\n"
+            f"  vocabulary of {facts['vocabulary']}, {facts['tokenizer']}, {facts['rows']}"
         )
+
+    def _repr_html_(self) -> str:
+        facts = self._facts().items()
+        return html_tables.table(("", ""), facts, f"Pretrained {self.system.name}")
 
     @property
     def module(self) -> Any:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ptm_jax.inference import html_tables
+
 
 @dataclasses.dataclass(frozen=True)
 class Output:
@@ -38,3 +40,14 @@ class Output:
     source_attention: np.ndarray | None = None
     cross_attention: np.ndarray | None = None
     scores: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        """The name, shape and type of each output, for notebooks."""
+        arrays = {
+            name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)
+        }
+        for name, value in self.scores.items():
+            parts = value if isinstance(value, tuple) else (value,)
+            arrays |= {f"scores/{name}": part for part in parts}
+        rows = [(name, list(array.shape), array.dtype) for name, array in arrays.items()]
+        return html_tables.table(("output", "shape", "type"), rows, "Output")

@@ -23,6 +23,7 @@ from ptm_jax.inference.text import (
     generating,
     tags,
     token_states,
+    tokens,
     vectors,
 )
 from ptm_jax.runs import growing, writing
@@ -202,9 +203,10 @@ class Pretrained(ArrayModel):
                  max_new_tokens (else 64), are the checkpoint's published settings, with the answers
                  of `transformers` (`inference.decoding.defaults`)
 
-        Special tokens in a source are recognised. Answers have no special tokens except T5's
-        sentinels. Raises UserError for a model that does not generate, contradictory options, or
-        texts that leave no room in the position table.
+        `bad_words=["word", ...]` are words, or lists of ids, that no answer has. Special tokens in
+        a source are recognised. Answers have no special tokens except T5's sentinels. Raises
+        UserError for a model that does not generate, contradictory options, or texts that leave no
+        room in the position table.
         """
         return generating.generate(
             self, prompts, seed, batch_size, start, max_new_tokens=max_new_tokens, **options
@@ -238,6 +240,11 @@ class Pretrained(ArrayModel):
         rows = [inputs.framed(self, row) for row in self._tokenizer().encode_batch(texts, specials)]
         self._check(rows)
         return rows
+
+    def tokens(self, text: str) -> tokens.Tokens:
+        """Returns the tokens of a text, without special ones: `ids`, `pieces`, and the `starts` and
+        `ends` of their characters, `text[start:end]`, without blanks around them."""
+        return tokens.tokens(self._tokenizer(), *inputs.texts_of([text]))
 
     def _check(self, rows: Sequence[np.ndarray], least: int = 1) -> None:
         for number, row in enumerate(rows, 1):

@@ -16,6 +16,7 @@ import numpy as np
 
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
+from ptm_jax.inference import html_tables
 from ptm_jax.inference.outputs import Output
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.inference.text.classifying import names_of
@@ -47,6 +48,11 @@ class Ensemble(Pretrained):
 
     def __repr__(self) -> str:
         return f"Ensemble({', '.join(model.system.name for model in self.models)})"
+
+    def _repr_html_(self) -> str:
+        return html_tables.table(
+            ("model",), ((model.system.name,) for model in self.models), "Ensemble"
+        )
 
     @property
     def params(self) -> Any:

@@ -192,6 +192,17 @@ def test_repetition_penalty_and_ngrams():
     assert set(np.flatnonzero(np.asarray(found)[0] == logits.NEVER)) == {0, 1}
 
 
+def test_the_last_token_of_a_bad_word_is_forbidden_after_the_others():
+    scores = jnp.zeros((2, 6))
+    tokens = jnp.asarray([[0, 5, 1, 2, 0], [9, 9, 9, 1, 0]])
+    used = jnp.asarray([[True, True, True, True, False], [False, False, False, True, False]])
+    words = Generation(bad_words=((4,), (1, 2, 3), (5, 2), (9, 1, 5), (1, 0)))._bad_words()
+    forbidden = np.asarray(logits.bad_words(scores, tokens, used, jnp.int32(4), words)) < -1
+    assert [set(np.flatnonzero(row)) for row in forbidden] == [{3, 4}, {0, 4}]
+    none = logits.bad_words(scores, tokens[:, :1], used[:, :1], jnp.int32(1), words)
+    assert [set(np.flatnonzero(np.asarray(row) < -1)) for row in none] == [{4}, {4}]
+
+
 def test_contradictory_options_are_refused():
     for options, word in [
         ({"temperature": 0.0}, "temperature"),

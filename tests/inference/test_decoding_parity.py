@@ -56,12 +56,14 @@ NAMES = {
 }
 NAMES |= {"beams": "num_beams", "answers": "num_return_sequences"}
 """{our option: the library's}"""
+NAMES |= {"bad_words": "bad_words_ids"}
+BAD = {"bad_words": ((5,), (7, 8), (EOS,), (4, 4), (12, 9, 6), (9, 11), (10, 10, 10))}
 BOTH = {"repetition_penalty": 1.5, "no_repeat_ngram": 2}
 ALONE = [
     {"repetition_penalty": 1.5}, {"no_repeat_ngram": 2}, {"min_new_tokens": 9}, {"forced_eos": EOS},
     {"repetition_penalty": 0.7, "no_repeat_ngram": 3, "min_new_tokens": 4},
 ]  # fmt: skip
-GREEDY = [(name, options) for name in FAMILIES for options in ({}, BOTH)] + [
+GREEDY = [(name, options) for name in FAMILIES for options in ({}, BOTH, BAD)] + [
     ("GPT2LMHeadModel", one) for one in ALONE
 ]
 
@@ -88,6 +90,11 @@ def prompts():
     return [draw.integers(4, SIZE, n).astype(np.int32) for n in (3, 8, 1, 12)]
 
 
+def listed(value):
+    """Lists, as the library wants them, in the place of tuples."""
+    return [list(part) for part in value] if isinstance(value, tuple) else value
+
+
 def theirs(model, monkeypatch=None, **options):
     """(answers of the oracle, one prompt at a time, without what is after the first EOS; scores of
     beams)."""
@@ -108,7 +115,7 @@ def theirs(model, monkeypatch=None, **options):
             ids, attention_mask=torch.ones_like(ids), max_new_tokens=LONGEST, do_sample=False,
             eos_token_id=EOS,
             pad_token_id=EOS, return_dict_in_generate=True, output_scores=True,
-            **{NAMES.get(name, name): value for name, value in options.items()},
+            **{NAMES.get(name, name): listed(value) for name, value in options.items()},
         )  # fmt: skip
         begun = 1 if model.config.is_encoder_decoder else len(prompt)
         for row in found.sequences.numpy()[:, begun:].tolist():
@@ -167,7 +174,7 @@ def test_beams_under_every_rule(both, monkeypatch):
         "min_new_tokens": 4,
         "forced_eos": EOS,
     }
-    options |= {"beams": 3, "answers": 2, "length_penalty": 0.8}
+    options |= {"beams": 3, "answers": 2, "length_penalty": 0.8, **BAD}
     if (
         model.config.is_encoder_decoder
     ):  # of a decoder alone the library forces the first token of the prompt

@@ -71,9 +71,12 @@ def test_options_of_the_call_win():
 
 
 def test_settings_without_a_counterpart_are_named_once(bart, capsys):
-    assert completed({**CNN, "bad_words_ids": [[3]], "suppress_tokens": [], "eos_token_id": [2, 5],
-        "do_sample": True}) == (
-        OURS, ["bad_words_ids", "do_sample with num_beams"],
+    assert completed({"bad_words_ids": [[3], [4, 5]]})[0]["bad_words"] == ((3,), (4, 5))
+    with pytest.raises(UserError, match="bad_words_ids is no list of lists of ids"):
+        completed({"bad_words_ids": [[3], 4]})
+    assert completed({**CNN, "sequence_bias": [[[3], 1.0]], "suppress_tokens": [],
+        "eos_token_id": [2, 5], "do_sample": True}) == (
+        OURS, ["sequence_bias", "do_sample with num_beams"],
     )  # fmt: skip
     assert completed({"max_length": 50, "min_length": 0, "forced_bos_token_id": 3}, False) == (
         {"max_new_tokens": 64}, ["max_length", "forced_bos_token_id"],

@@ -139,6 +139,10 @@ class Args:
     """generate: divide the scores of tokens that occurred by this number, above 1."""
     no_repeat_ngram: options.Number = None
     """generate: no sequence of N tokens occurs twice."""
+    bad_words: Annotated[
+        tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="WORD")
+    ] = ()
+    """generate: a word that no answer has; repeat the option for several."""
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """Seed of sampling."""
 

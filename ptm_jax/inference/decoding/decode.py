@@ -114,10 +114,12 @@ def decode(
     if encoder.reads_source and not isinstance(start, int):
         raise ValueError("a decoder begins with a token: give its id as start")
     ids, segments = pad_left(prompts)
+    ends = () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)
+    words = tuple(word for word in options.bad_words if len(word) > 1 or word[0] not in ends)
+    options = dataclasses.replace(options, bad_words=words)
     number = np.zeros(len(ids), np.int32)
     number[: len(prompts)] = range(len(prompts)) if rows is None else rows
     numbers = {**options.numbers(), "rows": number}
-    ends = () if eos is None else (eos,) if isinstance(eos, int) else tuple(eos)
     plan = _Plan(tower.module, options.shape(), head, ends, pad, start)
     key = stream(seed, "generate")
     decoded = jax.tree.map(np.asarray, _decode(plan, tower.params, (ids, segments), numbers, key))

@@ -13,13 +13,17 @@ from typing import Any
 
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.records import all_ends, ends
+from ptm_jax.core.errors import UserError
 
 BEAMS = ("num_beams", "length_penalty", "early_stopping")
 SAMPLING = ("do_sample", "temperature", "top_k", "top_p")
-RULES = ("repetition_penalty", "no_repeat_ngram_size", "forced_bos_token_id", "forced_eos_token_id")
+RULES = (
+    "repetition_penalty", "no_repeat_ngram_size", "bad_words_ids", "forced_bos_token_id",
+    "forced_eos_token_id",
+)  # fmt: skip
 LENGTHS = ("max_new_tokens", "max_length", "min_new_tokens", "min_length")
 UNSUPPORTED = {
-    "bad_words_ids": None, "begin_suppress_tokens": None, "constraints": None, "dola_layers": None,
+    "begin_suppress_tokens": None, "constraints": None, "dola_layers": None,
     "encoder_no_repeat_ngram_size": 0, "encoder_repetition_penalty": 1.0,
     "exponential_decay_length_penalty": None,
     "force_words_ids": None, "guidance_scale": 1.0, "max_time": None, "num_beam_groups": 1,
@@ -89,6 +93,7 @@ def _rules(config: Config, pair: bool) -> tuple[dict[str, Any], list[str]]:
         config("no_repeat_ngram_size", int, None),
     )
     rules = {**forced, "repetition_penalty": penalty, "no_repeat_ngram": ngram}
+    rules["bad_words"] = _bad_words(config)
     left = [
         name
         for name, neutral in UNSUPPORTED.items()
@@ -97,6 +102,17 @@ def _rules(config: Config, pair: bool) -> tuple[dict[str, Any], list[str]]:
     if not pair:  # a decoder begins with its prompt's first token
         left += ["forced_bos_token_id"] if rules.pop("forced_bos") is not None else []
     return {name: value for name, value in rules.items() if value is not None}, left
+
+
+def _bad_words(config: Config) -> tuple[tuple[int, ...], ...] | None:
+    """Returns the published `bad_words_ids`. Raises UserError."""
+    words = config("bad_words_ids", list, None)
+    if words and not all(
+        isinstance(word, list) and word and all(type(i) is int and i >= 0 for i in word)
+        for word in words
+    ):
+        raise UserError(f"{config.file}: bad_words_ids is no list of lists of ids; correct it")
+    return tuple(map(tuple, words)) if words else None
 
 
 def _strategy(config: Config, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -1,9 +1,9 @@
 """Rules on logits [R, V] before a token is chosen, as pure functions.
 
 The definitions and their order follow the processors of the `transformers` library: repetition
-penalty, repeated n-grams, minimum length, forced first and last token; then, for sampling,
-temperature, top-k, top-p. Deviation: prompt padding is never penalised, so the answer to a prompt
-does not depend on its batch.
+penalty, repeated n-grams, bad words, minimum length, forced first and last token; then, for
+sampling, temperature, top-k, top-p. Deviation: prompt padding is never penalised, so the answer to
+a prompt does not depend on its batch.
 """
 
 from __future__ import annotations
@@ -46,6 +46,20 @@ def no_repeat_ngram(logits: Array, tokens: Array, used: Array, count: Array, siz
     for i in range(size):
         same &= used[:, i : i + starts]
     return jnp.where(_marked(logits, tokens[:, size - 1 :], same), NEVER, logits)
+
+
+def bad_words(logits: Array, tokens: Array, used: Array, count: Array, words: Array) -> Array:
+    """Forbids every token that would complete a word of `words` [N, n], ids that end on the right,
+    -1 before them. `count` is the number of written slots."""
+    longest = words.shape[1] - 1
+    pads = ((0, 0), (longest, 0))
+    last = jax.lax.dynamic_slice_in_dim(jnp.pad(tokens, pads), count, longest, 1)
+    real = jax.lax.dynamic_slice_in_dim(jnp.pad(used, pads), count, longest, 1)
+    prefix = words[None, :, :-1]
+    same = (prefix < 0) | ((last[:, None] == prefix) & real[:, None])
+    which = same.all(-1) & (words[None, :, -1] >= 0)
+    ends = jnp.broadcast_to(words[:, -1], which.shape)
+    return jnp.where(_marked(logits, ends, which), NEVER, logits)
 
 
 def one_of(token: Array, ids: tuple[int, ...]) -> Array:

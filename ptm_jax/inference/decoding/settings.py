@@ -34,6 +34,9 @@ class Generation:
                         as in `transformers`
     temperature, top_k, top_p   of sampling, applied in this order
     repetition_penalty, no_repeat_ngram   over prompt and answer; 1.0 and 0 are off
+    bad_words           ids of each word that no answer has (`bad_words_ids` of `transformers`): the
+                        last token of a word is forbidden after the others; a word that is an end
+                        token alone does not count
     forced_bos, forced_eos   ids of the first token of every answer, and of the last one at
                              `max_new_tokens`: one of several, if several are given
     """
@@ -51,6 +54,7 @@ class Generation:
     top_p: float | None = None
     repetition_penalty: float = 1.0
     no_repeat_ngram: int = 0
+    bad_words: tuple[tuple[int, ...], ...] = ()
     forced_bos: int | None = None
     forced_eos: int | tuple[int, ...] | None = None
 
@@ -85,6 +89,9 @@ class Generation:
                 f"min_new_tokens {self.min_new_tokens} is more than max_new_tokens "
                 f"{self.max_new_tokens}"
             )
+        for word in self.bad_words:
+            if not word or not all(isinstance(i, int | np.integer) and i >= 0 for i in word):
+                raise ValueError(f"bad_words has {word!r}; a word is a list of ids, at least one")
         self._check_strategy()
 
     def _check_strategy(self) -> None:
@@ -135,6 +142,7 @@ class Generation:
             min_new_tokens=min(self.min_new_tokens, 1),
             top_k=None if self.top_k is None else 1,
             top_p=None if self.top_p is None else 1.0,
+            bad_words=((0,),) if self.bad_words else (),
             repetition_penalty=1.0 if self.repetition_penalty == 1.0 else 2.0,
             length_penalty=1.0,
             temperature=1.0,
@@ -147,8 +155,18 @@ class Generation:
             name: np.int32(fields[name] or 0)
             for name in ("max_new_tokens", "min_new_tokens", "top_k")
         }
+        if self.bad_words:
+            integers["bad_words"] = self._bad_words()
         real = ("length_penalty", "temperature", "top_p", "repetition_penalty")
         return {**integers, **{name: np.float32(fields[name] or 0) for name in real}}
+
+    def _bad_words(self) -> np.ndarray:
+        """Returns the ids [N, n] of the bad words, which end on the right, -1 elsewhere."""
+        longest = bucket(max(map(len, self.bad_words)))
+        words = np.full((bucket(len(self.bad_words)), longest), -1, np.int32)
+        for row, word in zip(words, self.bad_words, strict=False):
+            row[longest - len(word) :] = word
+        return words
 
 
 @record
@@ -214,6 +232,9 @@ def adjusted(
         logits = rules.repetition_penalty(logits, tokens, used, numbers["repetition_penalty"])
     if shape.no_repeat_ngram:
         logits = rules.no_repeat_ngram(logits, tokens, used, prompt + t, shape.no_repeat_ngram)
+    if shape.bad_words:
+        words = numbers["bad_words"]
+        logits = rules.bad_words(logits, tokens, used, prompt + t, words)
     for end in eos if shape.min_new_tokens else ():
         logits = rules.forbid(logits, end, t < numbers["min_new_tokens"])
     if shape.forced_bos is not None:

@@ -65,6 +65,8 @@ def generate(
         raise UserError(
             f"start is for encoders with a decoder; {model.system.name} continues its prompts"
         )
+    if options.get("bad_words"):
+        options["bad_words"] = bad_words(model, options["bad_words"])
     plan = plan_of(model, **options)
     if model.pair:
         rows = _sources(model, texts, plan.max_new_tokens)
@@ -95,6 +97,25 @@ def ends_of(model: Pretrained) -> tuple[int, ...]:
     The settings are the checkpoint's."""
     eos = model.vocab.eos
     return all_ends(model.published, "eos_token_id") or (() if eos is None else (eos,))
+
+
+def bad_words(
+    model: Pretrained, words: Sequence[str | Sequence[int]]
+) -> tuple[tuple[int, ...], ...]:
+    """Returns the ids of words that no answer may have: of a text, its pieces with and without a
+    blank before it, which are other pieces in byte-level BPE. Raises UserError."""
+    if isinstance(words, str):
+        raise UserError(f"bad_words must be a list of words; write [{words!r}] for a single one")
+    tokenizer, several = model._tokenizer(), []
+    for word in words:
+        if isinstance(word, str):
+            rows = tokenizer.encode_batch([word.strip(), f" {word.strip()}"])
+        else:
+            rows = [np.array(word, np.int64)]
+        several += [tuple(row.tolist()) for row in rows]
+        if () in several:
+            raise UserError(f"bad_words has {word!r}, which has no tokens; leave it out")
+    return tuple(dict.fromkeys(several))
 
 
 class WritesAnswers(slots.Examples):
@@ -248,7 +269,7 @@ def generators(pairs: bool = True) -> str:
 
 
 def _results(model: Pretrained, request: Request) -> list[Result]:
-    options = {name: value for name, value in request.settings.items() if value is not None}
+    options = {name: value for name, value in request.settings.items() if value not in (None, ())}
     if "temperature" in options:
         options["strategy"] = "sample"
     if "early_stopping" in options:
@@ -276,6 +297,7 @@ USES = (
         options=(
             "start", "temperature", "top_k", "top_p", "beams", "length_penalty", "length_rule",
             "early_stopping", "repetition_penalty", "no_repeat_ngram",
+            "bad_words",
         ),
     ),
 )  # fmt: skip

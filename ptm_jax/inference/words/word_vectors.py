@@ -20,7 +20,7 @@ from ptm_jax.convert.words import wordfiles
 from ptm_jax.convert.words.wordtable import WordTable
 from ptm_jax.core.errors import UserError, closest
 from ptm_jax.core.reading import shown
-from ptm_jax.inference import inputs
+from ptm_jax.inference import html_tables, inputs
 from ptm_jax.inference.text.vectors import unit
 from ptm_jax.inference.words import bag_classes, trained_words
 from ptm_jax.kernels import words as kernels
@@ -79,6 +79,9 @@ class WordVectors:
         if table.classes is not None:
             more += f", {len(table.classes.names):,} classes"
         return f"WordVectors: {len(self):,} words of width {self.width}{more}"
+
+    def _repr_html_(self) -> str:
+        return html_tables.table(("word",), ((word,) for word in self.words[:10]), repr(self))
 
     def __len__(self) -> int:
         return len(self.table.words)
