@@ -58,7 +58,8 @@ def test_each_room_has_a_page_of_the_reference():
 
 QUICK = ("prepare", "import", "export", "predict", "evaluate", "average")
 RAN = {
-    "README": 5, "allennlp": 1, "checkpoints": 3, "fairseq": 1, "finetuning": 2, "gensim": 3,
+    "README": 5, "allennlp": 1, "checkpoints": 3, "cookbook": 2, "fairseq": 1,
+    "finetuning": 2, "gensim": 3,
     "performance": 1, "pod": 3,
     "pretraining": 4, "quickstart": 1, "sentence_transformers": 3, "systems": 3, "transformers": 4,
 }  # fmt: skip
@@ -211,6 +212,16 @@ def test_tables_of_benchmarks_are_readable(docs):
     assert "| a | aa | 1 |" in first and "| c | cc |\n" in second and "peer" not in second
     runs = tables.readable("## Runs\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n")
     assert "<summary>1 runs</summary>" in runs
+
+
+def test_columns_of_a_docstring_become_definitions(docs):
+    import conf
+
+    columns = ["path      a folder,", "          or `a name`", "fore, aft  two"]
+    expected = ["``path``", "    a folder, or ``a name``", "", "``fore``, ``aft``", "    two", ""]
+    assert conf.paragraph(columns) == expected
+    assert conf.paragraph(["Returns `x` of 3 * 4."]) == [r"Returns ``x`` of 3 \* 4."]
+    assert conf.paragraph(["1 2  3", "4 5  6"])[0] == ".. code-block:: text"
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node runs the search's own scores")

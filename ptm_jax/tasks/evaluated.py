@@ -1,4 +1,4 @@
-"""The evaluations of this room that are no downstream tasks (`runs.evaluations`)."""
+"""The evaluations of this package that are no downstream tasks (`runs.evaluations`)."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from ptm_jax.tasks import bilingual, completion, properties, wordsets
 
 def kinds() -> tuple[Evaluation, ...]:
     """Returns the evaluations of word vectors and of graphs."""
-    rooms = wordsets, properties, bilingual, completion
-    return tuple(evaluation for room in rooms for evaluation in room.EVALUATIONS)
+    modules = wordsets, properties, bilingual, completion
+    return tuple(evaluation for module in modules for evaluation in module.EVALUATIONS)
