@@ -52,6 +52,15 @@ def test_the_same_in_a_record(path, value):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "value", ["TruncatedNormal(std=-1)", "TruncatedNormal(std=inf)", "TruncatedNormal(std=-1e-9)"]
+)
+def test_the_same_in_a_value_by_name(value, capsys):
+    path = "towers.main.encoder.embed.initializer"
+    assert main(["show", "bert_tiny", "--set", f"{path}={value}"]) == 1
+    assert "std is" in capsys.readouterr().err
+
+
 def test_every_number_of_the_catalogue_is_within_its_bounds():
     count = 0
     for name in systems.names():

@@ -10,6 +10,7 @@ from typing import Any
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.spec.describe import field_names, to_json, values_of
 from ptm_jax.core.spec.overriding import override
+from ptm_jax.core.spec.parsing import UNREADABLE
 
 SET_UP = ("towers", "tower", "total")
 """Fields that the set-up of a run fills in."""
@@ -72,7 +73,7 @@ class Named:
         text = text.strip()
         try:
             node = ast.parse(text, mode="eval").body
-        except SyntaxError:
+        except UNREADABLE:
             node = None
         if isinstance(node, ast.Name):
             return node.id, {}

@@ -25,7 +25,7 @@ from ptm_jax.core.errors import UserError, closest, unknown
 from ptm_jax.core.spec.describe import field_names, is_spec, to_line, values_of
 
 Kinds = Mapping[str, type]
-_UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 """Errors of Python's parser, also for what is nested too deeply."""
 
 
@@ -44,8 +44,8 @@ _LARGE, _WHOLE = sys.float_info.max, 2**31 - 1
 _BOUNDS = (
     (r"(^|_)(dropout|drop|zoneout|smoothing|probability|share)$", 0, 1),
     (r"(^|_)(eps|epsilon|std|temperature|decay|margin)$", 0, _LARGE),
-    (r"(^|_)(width|widths|heads|size|sizes|vocab|filters|length|groups)$", 1, _WHOLE),
-    (r"(^|_)hidden$", 0, _WHOLE),
+    (r"^(width|widths|heads|size|sizes|vocab|filters|length|groups)$", 1, _WHOLE),
+    (r"(^|_)(width|heads|size|length|hidden)$", 0, _WHOLE),  # 0: without that part
     (r"(^|_)(layers|highway)$", 0, 10_000),
 )
 """(pattern of a field's name, its least and its largest number)."""
@@ -143,7 +143,7 @@ _SCALARS: dict[Any, Callable[[str], Any]] = {
 def _scalar(text: str, kind: Any, where: str) -> Any:
     try:
         return _SCALARS[kind](text)
-    except (*_UNREADABLE, KeyError, OverflowError) as error:
+    except (*UNREADABLE, KeyError, OverflowError) as error:
         raise _mismatch(text, kind, where) from error
 
 
@@ -200,7 +200,7 @@ def _elements(text: str) -> list[str]:
         return []
     try:
         node = ast.parse(text, mode="eval").body
-    except _UNREADABLE:  # paths and globs are not Python
+    except UNREADABLE:  # paths and globs are not Python
         inner = text[1:-1] if text[0] + text[-1] in ("()", "[]") else text
         return [part.strip() for part in inner.split(",") if part.strip()]
     if isinstance(node, ast.Tuple | ast.List):
@@ -232,7 +232,7 @@ def _read_tuple(
 def _read_mapping(text: str, args: tuple[Any, ...], current: Any, where: str, kinds: Kinds) -> Any:
     try:
         node = ast.parse(text, mode="eval").body
-    except _UNREADABLE:
+    except UNREADABLE:
         node = None
     if not isinstance(node, ast.Dict) or not all(
         isinstance(key, ast.Constant) for key in node.keys
@@ -251,7 +251,7 @@ def _call(text: str, where: str) -> tuple[str, dict[str, str]] | None:
     """Returns (name, {keyword: text}) of `Name` or `Name(keyword=text, ...)`, else None."""
     try:
         node = ast.parse(text, mode="eval").body
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
     if isinstance(node, ast.Name):
         return node.id, {}
@@ -305,6 +305,8 @@ def _read_variant(text: str, allowed: Kinds, current: Any, where: str, kinds: Ki
             f"{name}({', '.join(n + '=...' for n in lacking)})"
         )
     try:
+        for field, part in values.items():
+            check_number(field, part)
         return cls(**values)
     except ValueError as error:
         raise refusal(where, error) from error
@@ -326,7 +328,7 @@ def _read_like(text: str, current: Any, where: str, kinds: Kinds) -> Any:
         return _read_variant(text, allowed, current, where, kinds)
     try:
         return ast.literal_eval(text)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         message = (
             f"{where} is {to_line(current)}, which {text!r} cannot replace; write a "
             "config file that sets it"
