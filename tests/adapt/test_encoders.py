@@ -69,7 +69,7 @@ def test_every_kind_of_encoder_is_adapted(name, adapt):
         ("t5_mini", "prefix", "its layers share Buckets"),
         ("xlnet_mini", "prefix", "has a memory in front"),
         ("albert_mini", "prefix(hidden=8)", "leave hidden=0"),
-        ("bert_mini", "prefix(length=0)", "at least one place"),
+        ("bert_mini", "prefix(length=0)", "length is 0; it must be"),
         (
             "transformer_xl_lm1b",
             "adversarial",

@@ -231,7 +231,7 @@ def test_heads_with_closed_gates_are_removed(small):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("heads(share=1.5)", "share is 1.5; it must be at least 0 and below 1"),
+        ("heads(share=1.5)", "share is 1.5; it must be at most 1 and at least 0"),
         ("heads(examples=0)", "examples is 0; it must be at least 1"),
         ("heads(least=0)", "least at least 1"),
         ("columns(share=-1)", "share is -1"),
