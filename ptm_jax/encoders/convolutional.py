@@ -214,9 +214,10 @@ class GatedDecoder(Embedded):
             x, past = layer(drop(x, context), segments, past)
             pasts.append(past)
             attention = StepAttention(self.precision, name=f"attention{number}")
-            x = (
-                attention(x, e, cache.keys, cache.values, segments, cache.segments) + residual
-            ) * HALF
+            read = attention(
+                x, e, cache.keys, cache.values, segments=segments, source_segments=cache.segments
+            )
+            x = (read + residual) * HALF
         x = drop(dense(self.features, "outputs")(x), context)
         return Encoded(x, cache=dataclasses.replace(cache, pasts=tuple(pasts)))
 
