@@ -22,6 +22,7 @@ roberta, RoBERTa, roberta_base, bert_base, roberta, roberta_(base|large|mini)
 albert, ALBERT, albert_base, bert_base, albert, albert_\w+
 electra, ELECTRA, electra_base, bert_base, electra, electra_\w+
 mobilebert, MobileBERT, mobilebert, bert_large, -, ib_bert_\w+|mobilebert(_mini)?
+modernbert, ModernBERT, modernbert_base, bert_base, -, modernbert_\w+
 dual_train, DualTrain, dual_train_96, bert_base, -, dual_train_\w+
 spanbert, SpanBERT, spanbert_large, bert_large, spanbert, spanbert_\w+
 structbert, StructBERT, structbert_large, bert_large, structbert, structbert_\w+

@@ -117,8 +117,11 @@ def entry(system: System) -> dict[str, Any]:
 
 
 def rows() -> list[dict[str, Any]]:
-    """The fields of `ptm list --rows --json`: a row, the names of its values, the words that they
-    or the row itself earned with date and commit, and the words that it lacks."""
+    """Returns the fields of `ptm list --rows --json`.
+
+    They are a row, the names of its values, the words that they or the row itself earned with date
+    and commit, and the words that it lacks.
+    """
     from ptm_jax.adapt import catalogue as adaptations
     from ptm_jax.compress import catalogue as compressions
     from ptm_jax.systems.survey import rows as survey

@@ -296,8 +296,10 @@ def read(path: str | Path) -> TripleModel:
 
 
 def over(score: Any, count: int, each: int) -> jax.Array:
-    """Returns score(numbers [each]) [B, each] of the numbers 0 to count - 1, [B, count], one part
-    after the other."""
+    """Returns the scores [B, count] of the numbers 0 to count - 1, one part after the other.
+
+    `score(numbers [each])` returns [B, each].
+    """
     each = min(each, count)
     parts = jnp.arange(-(-count // each) * each).reshape(-1, each)
     scores = jax.lax.map(lambda numbers: score(jnp.minimum(numbers, count - 1)), parts)

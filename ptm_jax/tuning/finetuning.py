@@ -137,8 +137,9 @@ def from_scratch(
     dropout: float = 0.5,
     tagger: Literal["linear", "crf"] = "linear", adapt: Sequence[Any] = (), **fields: Any,
 ) -> Experiment:  # fmt: skip
-    """A network of the catalogue with a head for a task, or an encoder with a decoder as it is, all
-    of it trained on the task from random values.
+    """Trains a network of the catalogue on a task from random values.
+
+    It is an encoder with a head for the task, or an encoder with a decoder as it is.
 
     min_count  occurrences that a word needs among the training examples to be in the vocabulary
     dropout    before the last layer

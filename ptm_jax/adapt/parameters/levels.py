@@ -121,8 +121,10 @@ def places(params: Params, towers: Mapping[str, Any]) -> dict[str, Place]:
 
 
 def stacked(params: Params, towers: Mapping[str, Any]) -> dict[str, bool]:
-    """Returns {path: whether axis 0 of the parameter is the layers of a stack}
-    (`slots.Layered`)."""
+    """Returns whether axis 0 of each parameter is the layers of a stack, by path.
+
+    The stacks are `slots.Layered`.
+    """
     stacks = {
         f"{place}/": stack
         for name, tower in towers.items()

@@ -37,8 +37,10 @@ def check(args: Args, use: Use, streams: bool) -> None:
 
 
 def run(args: Args, use: Use, request: Request, model: object, parts: Sequence[object]) -> int:
-    """Writes a result for each line, or what is missing of them; `parts`: the models whose hash the
-    record has. Raises UserError."""
+    """Writes a result for each line of the inputs, or those that are missing.
+
+    `parts` are the models whose hash the record has. Raises UserError.
+    """
     from ptm_jax.inference.streams import row_formats, running
 
     source = _source(args, use)

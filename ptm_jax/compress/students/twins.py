@@ -96,8 +96,10 @@ class TwinEncoder(Transformer):
 
 
 def twins(batch: Batch, vocab: Vocab) -> tuple[Array, Array]:
-    """Returns (ids, text of each token from 1) [B, L]: the first [SEP] of a row is the second
-    text's [CLS], and a later one is padding."""
+    """Returns (ids, text of each token from 1) [B, L] of rows of two texts.
+
+    The first [SEP] of a row is the second text's [CLS], and a later one is padding.
+    """
     cls, sep = vocab.need("cls", "sep")
     ids, real = batch["input_ids"], segments_of(batch) > 0
     ends = (ids == sep) & real

@@ -296,8 +296,10 @@ def visible(rows: dict, columns: dict, allow=None):
 
 
 def types_of(plan: Plan, arrays: dict, row, head, q0) -> tuple:
-    """Loads what types add to the scores of 64 queries: (for keys of the same type, for keys of the
-    other type)."""
+    """Loads the terms that types add to the scores of 64 queries.
+
+    (for keys of the same type, for keys of the other type).
+    """
     if not plan.has("types"):
         return None, None
     return tuple(row_values(arrays, "types", row, head, i, pl.ds(q0, SIZE)) for i in range(2))

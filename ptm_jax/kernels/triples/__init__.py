@@ -55,8 +55,9 @@ def descend(
     numbers: Array,
     **settings: Any,
 ) -> tuple[tuple[Array, ...], Array]:
-    """Returns (tables and moments, [loss, sides, ordered sides, constraints, triples, norm of the
-    gradient]).
+    """Updates the tables of a graph, and returns them with the moments and sums.
+
+    The sums are [loss, sides, ordered sides, constraints, triples, norm of the gradient].
 
     tables    the encoder's [V, D] and, for TransH, the normals [V, D], float32; all arrays are
               donated

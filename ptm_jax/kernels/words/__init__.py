@@ -53,8 +53,10 @@ def descend(
     pieces=None,
     threads: int = 0,
 ) -> tuple[Several, Array]:
-    """Returns (tables, [loss, centres, pairs, sum of gradient norms]) after `updates` of the rows
-    m, m + updates, ... each.
+    """Updates tables by windows of words, and returns them with sums.
+
+    The sums are [loss, centres, pairs, sum of gradient norms]. Each of the `updates` reads the rows
+    m, m + updates, ....
 
     tables   input and output vectors, [V, D] float32; with `pieces` also n-gram vectors, [M, D];
              all are donated
@@ -97,8 +99,10 @@ def descend(
 def fit(
     tables: Several, sums: Several, cells: Several, rates: Array, *, updates: int, threads: int = 0
 ) -> Several:
-    """Returns (tables, sums, [loss, cells, norms of the gradients]), all in one tuple, after
-    `updates` of the rows m, m + updates, ... each.
+    """Updates tables by cells of co-occurrences, and returns them with sums, in one tuple.
+
+    (tables, sums, [loss, cells, norms of the gradients]). Each of the `updates` reads the rows m, m
+    + updates, ....
 
     tables   vectors [V, D] and biases [V] of words, and of contexts, float32; all are donated
     sums     of their squared steps
@@ -129,8 +133,10 @@ def classify(
     updates: int,
     ways=None,
 ) -> Several:
-    """Returns (tables, [loss, weights, weights of right texts, sum of gradient norms]), all in one
-    tuple, after `updates` of the texts m, m + updates, ... each.
+    """Updates tables by the classes of texts, and returns them with sums, in one tuple.
+
+    (tables, [loss, weights, weights of right texts, sum of gradient norms]). Each of the `updates`
+    reads the texts m, m + updates, ....
 
     tables   vectors of words and of n-grams, [V, D] and [M, D] float32, and the matrix of classes,
              [D, C]; all are donated

@@ -53,8 +53,10 @@ def taps(x: Array, segments: Array, offsets: Sequence[int], outside: Array | flo
 def past_taps(
     x: Array, segments: Array, before: int, past: Past | None, outside: Array | float = 0.0
 ) -> tuple[Array, Past | None]:
-    """Returns (`taps` at -before, ..., 0 of rows that continue `past`, the past of the next
-    tokens)."""
+    """Returns the `taps` of rows that continue `past`, and the past of the next tokens.
+
+    The taps are at -before, ..., 0.
+    """
     count = 0 if past is None else past.segments.shape[1]
     if past is not None:
         x = jnp.concatenate([past.states.astype(x.dtype), x], 1)

@@ -204,8 +204,10 @@ class Embeddings(slots.Embedding, nn.Module):
 
 
 def word_width(embed: slots.Embedding | None) -> int | None:
-    """Returns the width of the token vectors before positions are added; None: the words are not
-    the rows of a table."""
+    """Returns the width of the token vectors before positions are added.
+
+    None if the words are not the rows of a table.
+    """
     return embed.summed_width if isinstance(embed, Embeddings) else None
 
 

@@ -124,9 +124,11 @@ def _written(readout: Any, copies: Array, names: Array, words: Array) -> Array:
 
 
 def entity_logs(choices: Any, batch: Batch):
-    """Returns a function of `known` [B, T, C], whether a candidate was mentioned before each token
-    but the first, which gives the log-probabilities [B, T, 1 + C] of no entity and of each
-    candidate; NEVER for candidates of other documents."""
+    """Returns a function that gives the log-probabilities of entities, [B, T, 1 + C].
+
+    It reads `known` [B, T, C], whether a candidate was mentioned before each token but the first.
+    The numbers are for no entity and each candidate; NEVER for candidates of other documents.
+    """
     entities, facts = batch["linked_entities"], batch["linked_facts"]
     itself = jnp.stack([jnp.zeros_like(entities), entities], -1)[:, :, None]
     facts = jnp.concatenate([itself, facts], 2)  # [B, C, F + 1, 2]

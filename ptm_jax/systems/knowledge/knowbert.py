@@ -41,8 +41,11 @@ def knowledge(
     *,
     threshold: float | None = None,
 ) -> Knowledge:
-    """The layer of a graph with vectors of `width`: one layer over mentions and one from words to
-    mentions, 4 heads and 1,024 hidden features (allenai/kb, training_config/pretraining)."""
+    """Returns the layer of a graph with vectors of `width`.
+
+    It has one layer over mentions and one from words to mentions, 4 heads and 1,024 hidden features
+    (allenai/kb, training_config/pretraining).
+    """
 
     def block() -> Block:
         attention, ffn = (

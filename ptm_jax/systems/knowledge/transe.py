@@ -68,9 +68,12 @@ def recipe(rate: float, batch: int, epochs: int, optimizer: Any, length: int = 3
 
 
 def transe() -> System:
-    """TransE on FB15k: width 50, L1, margin 1, the rate 0.01 of a sum, at most 1,000 epochs (Bordes
-    et al. 2013, section 4.2); 100 updates an epoch. Deviations: lengths of entities are 1 where
-    they are read; relations begin as entities do."""
+    """TransE on FB15k (Bordes et al. 2013, section 4.2).
+
+    It has width 50, L1, margin 1, the rate 0.01 of a sum, at most 1,000 epochs; 100 updates an
+    epoch. Deviations: lengths of entities are 1 where they are read; relations begin as entities
+    do.
+    """
     head, batch = Translation(vocab=VOCAB, width=50), 4_832
     sgd = recipe(0.01 * batch, batch, 1000, SGD())
     return graph(
@@ -102,9 +105,12 @@ def transh() -> System:
 
 
 def distmult() -> System:
-    """DistMult on FB15k: width 100, entities of length 1, margin 1, L2 of relations 0.0001, AdaGrad
-    at 0.1, batches of 10 triples with two corrupted ones each, 300 epochs (Yang et al. 2015,
-    section 4). Deviation: the two corrupted triples replace the same side."""
+    """DistMult on FB15k (Yang et al. 2015, section 4).
+
+    It has width 100, entities of length 1, margin 1, L2 of relations 0.0001, AdaGrad at 0.1,
+    batches of 10 triples with two corrupted ones each, 300 epochs. Deviation: the two corrupted
+    triples replace the same side.
+    """
     loss = TripleLoss(unit=True, decay=1e-4)
     head, noise = Product(vocab=VOCAB, width=100), TripleNoise(noise=2)
     adagrad = recipe(0.1, 10, 300, Adagrad(initial=1e-12))
@@ -120,10 +126,13 @@ def distmult() -> System:
 
 
 def conve() -> System:
-    """ConvE on FB15k: width 200, images of 10 x 20, 32 filters of 3 x 3, dropout 0.2, 0.2 and 0.3,
-    labels smoothed by 0.1, Adam at 0.001, batches of 128 queries (Dettmers et al. 2018, section
-    5.2). Deviations: layer normalisation in place of batch normalisation
-    (`nn.heads.knowledge.graph_vectors.Convolution`); a batch has the two queries of 64 triples."""
+    """ConvE on FB15k (Dettmers et al. 2018, section 5.2).
+
+    It has width 200, images of 10 x 20, 32 filters of 3 x 3, dropout 0.2, 0.2 and 0.3, labels
+    smoothed by 0.1, Adam at 0.001, batches of 128 queries. Deviations: layer normalisation in place
+    of batch normalisation (`nn.heads.knowledge.graph_vectors.Convolution`); a batch has the two
+    queries of 64 triples.
+    """
     head = Convolution(vocab=VOCAB, width=200)
     loss = TripleLoss(loss="binary", candidates="all", sides="both", smoothing=0.1)
     adam = recipe(0.001, 64, 1000, AdamW(weight_decay=0.0, eps=1e-8))

@@ -88,9 +88,10 @@ MASK = r"/encoder/mask$"
 
 
 def selecting(system: System, strength: float = 0.05, limit: int = 2, rate: float = 1.0) -> System:
-    """Returns the system of a task on such an encoder, which learns a mask of the layers (section
-    3.3). It begins with ones and stays in [0, 1]; its learning rate is multiplied by `rate`.
-    `encoders.recurrent.dense_recurrent.pruned` then removes the layers whose z is 0.
+    """Returns the system of a task on such an encoder, which learns a mask of the layers.
+
+    Section 3.3. The mask begins with ones and stays in [0, 1]; its learning rate is multiplied by
+    `rate`. `encoders.recurrent.dense_recurrent.pruned` then removes the layers whose z is 0.
 
     Besides the mask, the task trains one layer of the encoder: the projection of all states, as the
     authors' tagger does. Deviation: it begins with the language model's projection, one of each

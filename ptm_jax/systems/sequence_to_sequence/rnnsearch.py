@@ -288,9 +288,11 @@ def systems() -> Iterator[System]:
 
 
 def small(parent: System, name: str, steps: int, lr: float) -> System:
-    """Returns a system with a small vocabulary and rows of 32 words, drawn with the standard
-    deviation 0.1. The text that an encoder-decoder restores lacks some words; BART's noise takes
-    longer to compile than the network."""
+    """Returns a system with a small vocabulary and rows of 32 words.
+
+    Its parameters are drawn with the standard deviation 0.1. The text that an encoder-decoder
+    restores lacks some words; BART's noise takes longer to compile than the network.
+    """
     parent = miniature(
         respell(parent, Uniform, Uniform(0.17)),
         name,

@@ -65,8 +65,11 @@ def sentences(name: str, paper: str, vocab: Vocab, encoder: Encoder, pool: Any) 
 
 
 def textcnn(name: str = "textcnn", channels: int = 1, *adapt: Any) -> System:
-    """Filters of widths 3, 4, 5, 100 of each, over word vectors of width 300 drawn from U(-0.25,
-    0.25) (Kim 2014, section 3). `channels=2` adds a table that is not trained."""
+    """TextCNN (Kim 2014, section 3).
+
+    It has filters of widths 3, 4, 5, 100 of each, over word vectors of width 300 drawn from
+    U(-0.25, 0.25). `channels=2` adds a table that is not trained.
+    """
     parts = (StaticChannel(size=MR.size),) if channels == 2 else ()
     embed = Embeddings(vocab=MR, width=300, parts=parts, initializer=Uniform(0.25))
     value = sentences(
@@ -76,8 +79,11 @@ def textcnn(name: str = "textcnn", channels: int = 1, *adapt: Any) -> System:
 
 
 def dcnn() -> System:
-    """Two wide convolutions of widths 7 and 5 with 6 and 14 maps over vectors of width 48, k_top =
-    4, folding (Kalchbrenner et al. 2014, section 5.2: the binary network)."""
+    """The dynamic CNN (Kalchbrenner et al. 2014, section 5.2: the binary network).
+
+    It has two wide convolutions of widths 7 and 5 with 6 and 14 maps over vectors of width 48,
+    k_top = 4, and folding.
+    """
     encoder = WordVectors(vocab=SST, width=48, initializer=Normal(0.1))
     return sentences(
         "dcnn", "Kalchbrenner et al. 2014, arXiv 1404.2188", SST, encoder, DynamicCNN()

@@ -137,9 +137,11 @@ def tree_lstm_binary() -> System:
 def tree_lstm(
     name: str = "tree_lstm", hidden: int = 150, width: int = 300, dropout: float = 0.5
 ) -> System:
-    """The dependency Tree-LSTM (Tai et al. 2015, section 3.1 and Table 1: 150 units, words of width
-    300), upwards and, as in Miwa and Bansal 2016, downwards, so that a masked word is read from its
-    whole tree."""
+    """The dependency Tree-LSTM (Tai et al. 2015, section 3.1 and Table 1).
+
+    It has 150 units and words of width 300. It reads upwards and, as in Miwa and Bansal 2016,
+    downwards, so that a masked word is read from its whole tree.
+    """
     embed = Embeddings(vocab=WORDS, width=width, initializer=Normal(0.1))
     encoder = TreeEncoder(
         embed=embed, layers=(ChildSumTreeLSTM(hidden, both=True),), dropout=dropout
@@ -163,8 +165,11 @@ def tree_lstm_replaced() -> System:
 
 
 def gcn() -> System:
-    """Two layers of 16 units, dropout 0.5, Adam at 0.01 (Kipf and Welling 2017, section 5.2), over
-    the arcs of sentences where the paper has citations."""
+    """The GCN of Kipf and Welling (2017, section 5.2) over the arcs of sentences.
+
+    It has two layers of 16 units, dropout 0.5, Adam at 0.01. The paper has citations in place of
+    arcs.
+    """
     embed = Embeddings(vocab=WORDS, width=100, initializer=Normal(0.1))
     encoder = TreeEncoder(embed=embed, layers=(GCN(16), GCN(16)), dropout=0.5)
     how = recipe(100_000, 25, 0.01, AdamW(eps=1e-8, weight_decay=0.0))
@@ -172,10 +177,12 @@ def gcn() -> System:
 
 
 def syntactic_gcn() -> System:
-    """Three bidirectional LSTM layers of 512 units and one layer of the syntactic GCN, words of
-    width 100, edge dropout 0.3, Adam at 0.01 (Marcheggiani and Titov 2017, appendix). Deviation:
-    the paper labels semantic roles, ours reads masked words; it has predicate and part-of-speech
-    embeddings."""
+    """The syntactic GCN on LSTM layers (Marcheggiani and Titov 2017, appendix).
+
+    It has three bidirectional LSTM layers of 512 units and one layer of the GCN, words of width
+    100, edge dropout 0.3, Adam at 0.01. Deviation: the paper labels semantic roles, ours reads
+    masked words; it has predicate and part-of-speech embeddings.
+    """
     embed = Embeddings(vocab=WORDS, width=100, initializer=Normal(0.1))
     both = Bidirectional(LSTM(512), LSTM(512, backward=True))
     layer = SyntacticGCN(512, len(trees.UNIVERSAL), edge_dropout=0.3)

@@ -263,8 +263,9 @@ def of_characters(
     training: Training,
     vocab: Vocab = ENWIK8,
 ) -> System:
-    """Transformer-XL over the characters of enwik8 or text8 (Tables 2 and 3), with a plain table
-    and an output bias. A tokenizer trained here has all bytes.
+    """Transformer-XL over the characters of enwik8 or text8 (Tables 2 and 3).
+
+    It has a plain table and an output bias. A tokenizer trained here has all bytes.
 
     text8 has the settings tuned on enwik8 (section 4.1); only pytorch/run_text8_large.sh omits the
     warm-up. The sizes of the 88 M model with 18 layers (Table 2) and of the 24 M model on Penn

@@ -25,8 +25,9 @@ WIDTH, LENGTH = 128, 128
 
 
 def biskip() -> System:
-    """BiSkip of German and English with alignments that are given or by the rule i * n // m
-    (bivec's MonoAlign) (row 117).
+    """BiSkip of German and English (row 117).
+
+    Alignments are given or by the rule i * n // m (bivec's MonoAlign).
 
     Luong et al. 2015, section 4: Europarl v7, width 128, window 5, 30 noise words, subsampling at
     1e-4, the rate 0.025, ten epochs of 1.9 million pairs, beta 1. Deviations: an update sums the

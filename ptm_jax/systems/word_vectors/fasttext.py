@@ -71,9 +71,11 @@ def miniature(parent: System, name: str) -> System:
 
 
 def supervised() -> System:
-    """The mean of a text's words and bigrams, width 10, bigrams hashed into ten million buckets
-    (Joulin et al. 2016, section 3.1). The vocabulary is that of AG News. Classes need labels
-    (`configs/fasttext_supervised.py`, by `labelled`)."""
+    """Classifies the mean of a text's words and bigrams (Joulin et al. 2016, section 3.1).
+
+    It has width 10, and bigrams are hashed into ten million buckets. The vocabulary is that of AG
+    News. Classes need labels (`configs/fasttext_supervised.py`, by `labelled`).
+    """
     tables = {"vocab": AG_NEWS, "width": 10, "initializer": Uniform(1 / 10)}
     encoder = BagOfNGrams(**tables, grams=HashedWordNGrams())
     paper = "Joulin et al. 2016, arXiv 1607.01759"

@@ -79,8 +79,10 @@ def paragraphs(
 
 
 def both() -> System:
-    """The paper's model: PV-DM of 7 words, concatenated, and PV-DBOW, each with a hierarchical
-    softmax; `encode` returns 800 numbers."""
+    """The paper's model: PV-DM of 7 words, concatenated, and PV-DBOW.
+
+    Each has a hierarchical softmax; `encode` returns 800 numbers.
+    """
     softmax = HierarchicalSoftmax(predicts="centre", window=BEFORE)
     towers = {"main": tower("concatenated", BEFORE), "dbow": tower("none", BEFORE)}
     return paragraphs(

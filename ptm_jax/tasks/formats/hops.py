@@ -56,8 +56,10 @@ def names_in(text: str) -> set[str]:
 
 
 def named(hop: Hop) -> dict[str, np.ndarray]:
-    """Hashes of the names in sentences, with their document and sentence, and of those in the
-    question."""
+    """Returns hashes of the names in sentences, and of those in the question.
+
+    A name in a sentence has its document and sentence.
+    """
 
     def sign(name):
         return zlib.crc32(name.encode()) & 0x7FFFFFFF

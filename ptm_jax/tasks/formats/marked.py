@@ -106,9 +106,11 @@ def written(text: str, marks: Marks, mentions: int) -> tuple[str, list[tuple[int
 def placed(
     tokenizer: Tokenizer, texts: Sequence[str], mentions: int, marks: Marks = "entities"
 ) -> list[Record]:
-    """Returns the ids of each text with its `marks`, `first` [T], and the places of its marked
-    entities with their marks, `mention_places` [mentions, 30] int32, -1 for none (Yamada et al.
-    2020, sections 4.1 and 4.2)."""
+    """Returns the ids of each text with its `marks`, and the places of its entities.
+
+    `first` [T], and the places of its marked entities with their marks, `mention_places` [mentions,
+    30] int32, -1 for none (Yamada et al. 2020, sections 4.1 and 4.2).
+    """
     every = [written(text, marks, mentions) for text in texts]
     records = []
     for (_, spans), read in zip(

@@ -54,10 +54,12 @@ def chosen(spec: TypedMentions, scores: np.ndarray) -> frozenset[str]:
 def typing(
     examples: Sequence[Any], predictions: Sequence[frozenset], task: Task | None = None
 ) -> Metrics:
-    """Ling and Weld (2012): loose micro F1 with its precision and recall, loose macro F1 of the
-    means over mentions with types, and the share of mentions whose types are all right.
-    (thunlp/ERNIE divides both means by all mentions; that is the same where every mention has a
-    type and a prediction, as in FIGER.)"""
+    """Returns the metrics of Ling and Weld (2012) for types of entities.
+
+    They are loose micro F1 with its precision and recall, loose macro F1 of the means over mentions
+    with types, and the share of mentions whose types are all right. thunlp/ERNIE divides both means
+    by all mentions; that is the same where every mention has a type and a prediction, as in FIGER.
+    """
     pairs = [
         (example.labels, predicted)
         for example, predicted in zip(examples, predictions, strict=True)

@@ -57,9 +57,11 @@ def predict_verified(
 def verified(
     answers: Sequence[Answer], external: Sequence[float], *, beta1: float = 0.5, beta2: float = 0.5
 ) -> list[Answer]:
-    """The answers with the score beta1 score_diff + beta2 score_ext of "no answer" (section 3.3,
-    rear verification): score_diff comes from the spans, score_ext from the sketchy reader; above 0
-    means no answer."""
+    """Returns the answers with a score of "no answer" of two readers.
+
+    The score is beta1 score_diff + beta2 score_ext (section 3.3, rear verification): score_diff
+    comes from the spans, score_ext from the sketchy reader; above 0 means no answer.
+    """
     both = zip(answers, external, strict=True)
     return [answer._replace(null=beta1 * answer.null + beta2 * score) for answer, score in both]
 

@@ -48,8 +48,10 @@ def predict(model, spec: OwnLabels, examples, length: int, batch: int):
 
 
 def f_of_labels(examples, predictions, task) -> Metrics:
-    """Micro F1 over all labels, the mean F1 of the labels, and the share of texts whose labels are
-    all right."""
+    """Returns micro F1, the mean F1 of the labels, and the share of wholly right texts.
+
+    A text is right if its labels are all right.
+    """
     gold = [example.names for example in examples]
     chosen = [one.names for one in predictions]
     same = sum(len({*a} & {*b}) for a, b in zip(gold, chosen, strict=True))

@@ -30,9 +30,11 @@ def confusion(task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -
 def calibration(
     task: Task, examples: Sequence[Any], predictions: Sequence[Prediction]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """(mean confidence, accuracy, examples [BINS] of bins of confidence, expected calibration
-    error), as Guo et al. 2017, Eq. 3: the mean distance of confidence and accuracy, weighted by the
-    sizes of the bins."""
+    """Returns the points of a plot of calibration, and the expected calibration error.
+
+    (mean confidence, accuracy, examples [BINS] of bins of confidence, the error), as Guo et al.
+    2017, Eq. 3: the mean distance of confidence and accuracy, weighted by the sizes of the bins.
+    """
     sure = np.array([max(one.scores.values()) for one in predictions])
     right = np.array(
         [

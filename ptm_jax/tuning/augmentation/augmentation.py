@@ -139,8 +139,11 @@ def written(
     separator: str = SEPARATOR, seed: int = 0,
     **options: Any,
 ) -> list[str]:  # fmt: skip
-    """Texts of a model trained on `lines`, from the label and the first `words` of each text as
-    prompt (GPT-2 with context); `options` as in `Pretrained.generate`."""
+    """Returns texts of a model that is trained on `lines` (GPT-2 with context).
+
+    The label and the first `words` of each text are the prompt; `options` as in
+    `Pretrained.generate`.
+    """
     prompts = lines([" ".join(text.split()[:words]) for text in texts], labels, separator)
     settings = {"strategy": "sample", "max_new_tokens": 32} | options
     heads = [f"{label}{separator}" for label in labels]

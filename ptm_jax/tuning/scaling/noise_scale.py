@@ -12,14 +12,16 @@ import numpy as np
 
 
 def simple(small: Sequence[float], big: Sequence[float], sizes: tuple[int, int]) -> float:
-    """The simple noise scale tr(Sigma) /
-    G|^2 (Eq. 2.9) by Appendix A.1.|It needs squared norms of gradients of mean losses.
+    """Returns the simple noise scale tr(Sigma) / |G|^2 (Eq. 2.9) by Appendix A.1.
+
+    It needs squared norms of gradients of mean losses.
 
     small, big  squared norms |G|^2 of batches of sizes[0] and of sizes[1] rows, any number of each;
                 their means are taken before the ratio, since the mean of ratios is biased
 
     Raises ValueError unless the sizes rise. Returns inf where the estimate of |G|^2 is not above 0:
-    too few batches."""
+    too few batches.
+    """
     few, many = sizes
     if not 0 < few < many:
         raise ValueError(

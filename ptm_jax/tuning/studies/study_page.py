@@ -239,8 +239,10 @@ def _curves(study: Study, rows: Sequence[Row], workdir: Path) -> list[str]:
 def laws(
     study: Study, law: Law, rows: Sequence[Row]
 ) -> list[tuple[str, list[Row], list[Row], Fit | str]]:
-    """[(label, runs of the fit, runs that are held out, the fit or why there is none)] of each
-    label of `law.by`."""
+    """Returns the fitted law of each label of `law.by`.
+
+    [(label, runs of the fit, runs that are held out, the fit or why there is none)].
+    """
     fits, groups = [], {}
     for row in done(rows):
         groups.setdefault(row[law.by] if law.by else "all runs", []).append(row)
