@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ptm_jax.adapt.parameters.levels import Place
+from ptm_jax.adapt.parameters.levels import ParameterPath
 from ptm_jax.core import slots, spec
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Array, Params
@@ -26,10 +26,10 @@ NORMS = r"(^|/|_)norm/(scale|bias)$"
 def tower_of(path: str) -> str:
     """Returns the tower of a parameter.
 
-    A `Place` outside of the towers, such as 'lora/main/...', belongs to the tower that it names.
-    Another path begins with its tower.
+    A `ParameterPath` outside of the towers, such as 'lora/main/...', belongs to the tower that it
+    names. Another path begins with its tower.
     """
-    known = path.tower if isinstance(path, Place) else None
+    known = path.tower if isinstance(path, ParameterPath) else None
     return known or path.partition("/")[0]
 
 

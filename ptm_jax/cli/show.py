@@ -68,7 +68,7 @@ def _print_files(value: Any, args: Args) -> int:
     system = value.system if isinstance(value, Experiment) else value
     if not isinstance(system, System):
         raise UserError(f"{args.target} is no system; --files shows the parts of a system")
-    places = source_files.places(system)
+    places = source_files.source_files(system)
     cells = [[one.slot, one.value, f"{one.file}:{one.line}"] for one in places]
     text = options.table(("part", "class or name", "file"), cells, width=160)
     return options.report([dataclasses.asdict(one) for one in places], text, args.json)

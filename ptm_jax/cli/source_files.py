@@ -23,7 +23,7 @@ TESTS = ("tests", "benchmarks/published_sizes.py")
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class SourceFile:
     """Where a part stands. `slot` is its path in the record, `file` is relative to the checkout."""
 
     slot: str
@@ -32,7 +32,7 @@ class Place:
     line: int
 
 
-def places(system: System) -> list[Place]:
+def source_files(system: System) -> list[SourceFile]:
     """Returns where the parts of a system stand.
 
     They are its entry in the catalogue, then each class in its record, by the first path that has
@@ -41,11 +41,11 @@ def places(system: System) -> list[Place]:
     entries = [*_entry(system), *_parts(system), *_family(system)]
     golden = ROOT / "tests" / "systems" / "golden" / f"{system.name}.txt"
     if golden.is_file():
-        entries.append(Place("golden text", system.name, str(golden.relative_to(ROOT)), 1))
+        entries.append(SourceFile("golden text", system.name, str(golden.relative_to(ROOT)), 1))
     return [*entries, *_tests(system)]
 
 
-def _entry(system: System) -> Iterator[Place]:
+def _entry(system: System) -> Iterator[SourceFile]:
     """The file of the catalogue that yields a system, at the first line that names it."""
     from ptm_jax import systems
     from ptm_jax.systems.survey.order import ORDER
@@ -55,7 +55,7 @@ def _entry(system: System) -> Iterator[Place]:
         if system.name in names.split():
             path = folder / f"{module.replace('.', '/')}.py"
             line = _naming(path, system.name) or _naming(path, None) or 1
-            yield Place("system", system.name, str(path.relative_to(ROOT)), line)
+            yield SourceFile("system", system.name, str(path.relative_to(ROOT)), line)
 
 
 def _naming(path: Path, name: str | None) -> int | None:
@@ -65,7 +65,7 @@ def _naming(path: Path, name: str | None) -> int | None:
     return next((number for number, text in enumerate(lines, 1) if pattern.search(text)), None)
 
 
-def _parts(system: System) -> Iterator[Place]:
+def _parts(system: System) -> Iterator[SourceFile]:
     """Every class of the package in a record, and every function in a slot, once."""
     seen = set()
     for slot, part in spec.walk(system):
@@ -73,19 +73,19 @@ def _parts(system: System) -> Iterator[Place]:
         inside = (getattr(made, "__module__", None) or "").startswith("ptm_jax.")
         if slot and inside and made not in seen:
             seen.add(made)
-            yield _place(slot, made)
+            yield _source_file(slot, made)
 
 
-def _place(slot: str, made: Any) -> Place:
+def _source_file(slot: str, made: Any) -> SourceFile:
     """Where a class or a function is defined: the line of its name, below its decorators."""
     path = Path(inspect.getsourcefile(made)).resolve()
     lines, first = inspect.getsourcelines(made)
     begins = [text.startswith(("class ", "def ")) for text in lines]
     line = first + (begins.index(True) if True in begins else 0)
-    return Place(slot, made.__name__, str(path.relative_to(ROOT)), line)
+    return SourceFile(slot, made.__name__, str(path.relative_to(ROOT)), line)
 
 
-def _family(system: System) -> Iterator[Place]:
+def _family(system: System) -> Iterator[SourceFile]:
     """The family that reads and writes the system's checkpoints, if there is one."""
     from ptm_jax.convert import checkpoint
 
@@ -95,14 +95,14 @@ def _family(system: System) -> Iterator[Place]:
         family, _, architecture = checkpoint.published(system)
     except UserError:
         return
-    yield dataclasses.replace(_place("checkpoint", family.build), value=architecture)
+    yield dataclasses.replace(_source_file("checkpoint", family.build), value=architecture)
 
 
-def _tests(system: System) -> Iterator[Place]:
+def _tests(system: System) -> Iterator[SourceFile]:
     """The tests and the published size that name a system."""
     for root in TESTS:
         folder = ROOT / root
         for path in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]:
             if path.is_file() and (line := _naming(path, system.name)):
                 slot = "test" if path.name.startswith("test_") else "size or support"
-                yield Place(slot, system.name, str(path.relative_to(ROOT)), line)
+                yield SourceFile(slot, system.name, str(path.relative_to(ROOT)), line)

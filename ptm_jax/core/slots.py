@@ -284,7 +284,7 @@ class Wrapper(Slot):
         """Returns whether a step updates a parameter.
 
         The result is a bool, a traced bool, or booleans [N] for stacked layers. `path` has a
-        `level` (`adapt.parameters.levels.Place`).
+        `level` (`adapt.parameters.levels.ParameterPath`).
         """
         return True
 

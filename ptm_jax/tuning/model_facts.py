@@ -154,7 +154,9 @@ class _Timed:
 
 
 def _layers(model: Pretrained) -> int | None:
-    places = levels.places({model.tower: model.params[model.tower]}, {model.tower: model.module})
+    places = levels.parameter_paths(
+        {model.tower: model.params[model.tower]}, {model.tower: model.module}
+    )
     known = [place for place in places.values() if place.known is not None]
     return known[0].top - 1 if known else None
 

@@ -19,7 +19,7 @@ from ptm_jax.core.paths import unflatten
 def places(name, *paths):
     """Places of parameters [2, 3] of a system's tower."""
     params = unflatten({f"main/{path}": np.zeros((2, 3)) for path in paths})
-    return levels.places(params, systems.get(name).towers)
+    return levels.parameter_paths(params, systems.get(name).towers)
 
 
 def level(found, path):
@@ -75,7 +75,7 @@ def test_what_stands_beside_a_tower_has_the_level_of_what_it_stands_for():
     params = unflatten(
         {"lora/main/encoder/stack/block/a": np.zeros((4, 2)), "recent/count": np.zeros(())}
     )
-    found = levels.places(params, systems.get("bert_mini").towers)
+    found = levels.parameter_paths(params, systems.get("bert_mini").towers)
     assert found["lora/main/encoder/stack/block/a"].level.tolist() == [1, 2, 3, 4]
     assert (found["recent/count"].level, found["recent/count"].top) == (0, 1)
     assert levels.stacked(params, systems.get("bert_mini").towers) == {
@@ -94,7 +94,7 @@ def test_the_tower_of_a_parameter_is_that_of_the_one_it_adapts():
         "recent/count": "recent",
     }
     params = unflatten({path: np.zeros(()) for path in paths})
-    known = levels.places(params, systems.get("electra_mini").towers)
+    known = levels.parameter_paths(params, systems.get("electra_mini").towers)
     assert {path: tower_of(place) for path, place in known.items()} == paths
     assert tower_of("main/encoder/a") == "main"
     frozen = FeatureExtraction()
@@ -114,7 +114,7 @@ def test_an_encoder_without_levels_is_one_line_where_they_are_needed():
     params = {
         "main": jax.eval_shape(Bag().init, jax.random.key(0), {"ids": jnp.zeros(1)})["params"]
     }
-    (place,) = levels.places(params, {"main": Bag()}).values()
+    (place,) = levels.parameter_paths(params, {"main": Bag()}).values()
     assert place == "main/table"
     with pytest.raises(
         UserError, match="main/table has no level, because Bag does not declare .*define level_of"

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ptm_jax.adapt.parameters.levels import Place, places
+from ptm_jax.adapt.parameters.levels import ParameterPath, parameter_paths
 from ptm_jax.adapt.parameters.rates import LayerDecay
 from ptm_jax.adapt.parameters.unfreezing import ChainThaw, GradualUnfreezing, SequentialUnfreezing
 from ptm_jax.core import slots
@@ -104,7 +104,7 @@ def test_layers_are_set_free_from_the_top(gradual):
     levels = [{HEADS}, {3, HEADS}, {2, 3, HEADS}, {1, 2, 3, HEADS}, {0, 1, 2, 3, HEADS}]
     assert [gradual.levels(number) for number in range(len(levels))] == levels
     moments = [flatten(gradual.states[1].opt_state[name]) for name in ("nu", "mu")]
-    for path, place in places(gradual.states[0].params, gradual.program.towers).items():
+    for path, place in parameter_paths(gradual.states[0].params, gradual.program.towers).items():
         # Moments of what did not move at the first step are still those of the beginning.
         waits = ~np.isin(place.level, list(levels[0]))
         for moment in moments:
@@ -126,8 +126,8 @@ def test_layers_are_set_free_from_the_top(gradual):
 )
 def test_what_is_free_when(adaptation, levels):
     freedom = Freedom((adaptation,))
-    at = {level: Place(f"main/{level}", level, HEADS) for level in (0, HEADS)}
-    stack = Place("main/stack", np.arange(1, HEADS), HEADS)
+    at = {level: ParameterPath(f"main/{level}", level, HEADS) for level in (0, HEADS)}
+    stack = ParameterPath("main/stack", np.arange(1, HEADS), HEADS)
     for number, free in enumerate(levels):
 
         def live(place, n=number):
@@ -153,7 +153,7 @@ def test_stages_share_the_run():
     """Without steps the stages take half of the run: 100 steps, four stages of twelve."""
     adaptation = step.program(classifier("gradual"), seed=0).system.adapt[0]
     assert adaptation.total == 100
-    place = Place("main/encoder/embed/token", 0, HEADS)
+    place = ParameterPath("main/encoder/embed/token", 0, HEADS)
     free = [bool(adaptation.trainable(place, jnp.int32(n))) for n in range(100)]
     assert free.index(True) == 48 and all(free[48:])
 
@@ -164,7 +164,7 @@ def test_rates_fall_with_depth():
     decay, gap = 0.5, 1
     plain = run(classifier(optimizer=SGD()))
     trace = run(classifier("layer_decay(decay=0.5, gap=1)", optimizer=SGD()))
-    for path, place in places(plain.states[0].params, plain.program.towers).items():
+    for path, place in parameter_paths(plain.states[0].params, plain.program.towers).items():
         old = plain.params(0)[path]
         whole, slow = plain.params(1)[path] - old, trace.params(1)[path] - old
         level = np.asarray(place.level)
@@ -178,7 +178,7 @@ def test_published_rates():
     depth); Sun's 0.95."""
 
     def rate(level, **fields):
-        return LayerDecay(**fields).rate(Place("main/x", level, 13))
+        return LayerDecay(**fields).rate(ParameterPath("main/x", level, 13))
 
     np.testing.assert_allclose(
         [rate(13, decay=1 / 2.6, gap=1), rate(12, decay=1 / 2.6, gap=1)], [1, 1 / 2.6]

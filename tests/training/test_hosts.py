@@ -9,7 +9,7 @@ import pytest
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.training.hosts import group, hosts
-from ptm_jax.training.hosts.hosts import Place, detect
+from ptm_jax.training.hosts.hosts import HostProcess, detect
 
 EXPLICIT = {
     "JAX_COORDINATOR_ADDRESS": "10.0.0.1:1234",
@@ -47,35 +47,35 @@ POD = {
 
 
 PLACES = {
-    "explicit": (EXPLICIT, Place("environment", "10.0.0.1:1234", 4, 3)),
+    "explicit": (EXPLICIT, HostProcess("environment", "10.0.0.1:1234", 4, 3)),
     "ours": (
         {k.replace("JAX", "PTM"): v for k, v in EXPLICIT.items()},
-        Place("environment", "10.0.0.1:1234", 4, 3),
+        HostProcess("environment", "10.0.0.1:1234", 4, 3),
     ),
-    "explicit-inside-slurm": (SLURM | EXPLICIT, Place("environment", "10.0.0.1:1234", 4, 3)),
-    "slurm": (SLURM, Place("Slurm", None, 6, 5, (1,), "slurm")),
+    "explicit-inside-slurm": (SLURM | EXPLICIT, HostProcess("environment", "10.0.0.1:1234", 4, 3)),
+    "slurm": (SLURM, HostProcess("Slurm", None, 6, 5, (1,), "slurm")),
     "slurm-one-task-a-node": (
         SLURM | {"SLURM_STEP_TASKS_PER_NODE": "1(x6)", "SLURM_LOCALID": "0"},
-        Place("Slurm", None, 6, 5, (), "slurm"),
+        HostProcess("Slurm", None, 6, 5, (), "slurm"),
     ),
     "slurm-eight-gpus-for-two": (
         SLURM | {"SLURM_GPUS_ON_NODE": "8"},
-        Place("Slurm", None, 6, 5, (4, 5, 6, 7), "slurm"),
+        HostProcess("Slurm", None, 6, 5, (4, 5, 6, 7), "slurm"),
     ),
     "slurm-bound-gpus": (
         SLURM | {"CUDA_VISIBLE_DEVICES": "3"},
-        Place("Slurm", None, 6, 5, (), "slurm"),
+        HostProcess("Slurm", None, 6, 5, (), "slurm"),
     ),
     "slurm-elsewhere": (
         SLURM | {"JAX_COORDINATOR_ADDRESS": "ib3:9"},
-        Place("Slurm", "ib3:9", 6, 5, (1,), "slurm"),
+        HostProcess("Slurm", "ib3:9", 6, 5, (1,), "slurm"),
     ),
-    "mpi": (MPI, Place("Open MPI", None, 4, 2, (0,), "ompi")),
-    "mpi-inside-slurm": (SLURM | MPI, Place("Open MPI", None, 4, 2, (0,), "ompi")),
-    "tpu": (TPU, Place("Cloud TPU", count=4)),
-    "tpu-slices": (TPU | SLICES, Place("Cloud TPU", count=8)),
-    "pod": (POD, Place("Kubernetes", "job-0.pods:1234", 3, 2)),
-    "auto": ({"PTM_HOSTS": "auto"}, Place("PTM_HOSTS=auto")),
+    "mpi": (MPI, HostProcess("Open MPI", None, 4, 2, (0,), "ompi")),
+    "mpi-inside-slurm": (SLURM | MPI, HostProcess("Open MPI", None, 4, 2, (0,), "ompi")),
+    "tpu": (TPU, HostProcess("Cloud TPU", count=4)),
+    "tpu-slices": (TPU | SLICES, HostProcess("Cloud TPU", count=8)),
+    "pod": (POD, HostProcess("Kubernetes", "job-0.pods:1234", 3, 2)),
+    "auto": ({"PTM_HOSTS": "auto"}, HostProcess("PTM_HOSTS=auto")),
     "alone": ({}, None),
     "alone-on-a-tpu": ({"TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "localhost"}, None),
     "alone-in-a-pod": ({"JOB_COMPLETION_INDEX": "7"}, None),

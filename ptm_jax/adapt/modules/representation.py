@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ptm_jax.adapt.base import is_head, tower_of
-from ptm_jax.adapt.parameters.levels import Place
+from ptm_jax.adapt.parameters.levels import ParameterPath
 from ptm_jax.core import slots
 from ptm_jax.encoders.readers import reading
 from ptm_jax.nn.heads.layer_mix import EmbeddingReader, LayerMix, VectorsReader
@@ -62,7 +62,7 @@ class Representation(slots.Wrapper):
     def wrap(self, module: Network) -> Any:
         return reading(module, {self.kind: READERS[self.kind](self)})
 
-    def trainable(self, path: Place, step: Step) -> bool:
+    def trainable(self, path: ParameterPath, step: Step) -> bool:
         if self.kind != "embedding" or tower_of(path) not in self.towers or is_head(path):
             return True
         return bool(np.all(np.asarray(path.level) == 0))

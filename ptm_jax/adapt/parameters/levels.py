@@ -30,7 +30,7 @@ HEADS = r"^(heads|readers)_\w+(/|$)"
 """Parameters above the encoder, by their path inside a tower."""
 
 
-class Place(str):
+class ParameterPath(str):
     """A parameter path 'tower/a/b/c' (a str) with its `level` and the `top` of its network.
 
     `known` is the level, or None if the encoder class named `encoder` declares no levels. `tower`
@@ -49,7 +49,7 @@ class Place(str):
         *,
         encoder: str = "",
         tower: str | None = None,
-    ) -> Place:
+    ) -> ParameterPath:
         place = super().__new__(cls, path)
         place.known, place._top, place.encoder, place.tower = known, top, encoder, tower
         return place
@@ -84,15 +84,16 @@ class Place(str):
 
 
 def known_level(path: str) -> int | range | None:
-    """Returns the level of a `Place`; None for a plain path, or where no levels are declared."""
-    return path.known if isinstance(path, Place) else None
+    """Returns the level of a `ParameterPath`; None for a plain path, or without levels."""
+    return path.known if isinstance(path, ParameterPath) else None
 
 
-def places(params: Params, towers: Mapping[str, Any]) -> dict[str, Place]:
-    """Returns {path: Place} of a nested dict of parameters or shapes. `towers` is {name: network}.
+def parameter_paths(params: Params, towers: Mapping[str, Any]) -> dict[str, ParameterPath]:
+    """Returns {path: ParameterPath} of a nested dict of parameters or shapes.
 
-    A parameter that an adaptation keeps outside the towers ('lora/main/...') has the tower and the
-    level of the parameter it adapts. Other parameters outside the towers have level 0.
+    `towers` is {name: network}. A parameter that an adaptation keeps outside the towers
+    ('lora/main/...') has the tower and the level of the parameter it adapts. Other parameters
+    outside the towers have level 0.
     """
     places_of, split = {}, {path: _split(path, towers) for path in flatten(params)}
     levels = {
@@ -109,14 +110,14 @@ def places(params: Params, towers: Mapping[str, Any]) -> dict[str, Place]:
     undeclared = {split[path][0] for path, level in levels.items() if level is None}
     for path, (name, _) in split.items():
         if name is None:
-            places_of[path] = Place(path)
+            places_of[path] = ParameterPath(path)
         elif name in undeclared:
             encoder = type(slots.encoder_in(towers[name]) or towers[name]).__name__
-            places_of[path] = Place(path, None, None, encoder=encoder, tower=name)
+            places_of[path] = ParameterPath(path, None, None, encoder=encoder, tower=name)
         else:
             top = highest[name] + 1
             level = top if levels[path] == "top" else levels[path]
-            places_of[path] = Place(path, level, top, tower=name)
+            places_of[path] = ParameterPath(path, level, top, tower=name)
     return places_of
 
 

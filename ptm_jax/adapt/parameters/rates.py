@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ptm_jax.adapt.parameters.levels import Place
+from ptm_jax.adapt.parameters.levels import ParameterPath
 from ptm_jax.core import slots
 from ptm_jax.core.paths import first_match
 
@@ -35,7 +35,7 @@ class LayerDecay(slots.Wrapper):
         if self.gap < 0:
             raise ValueError(f"gap is {self.gap}; it must not be negative")
 
-    def rate(self, path: Place) -> Any:
+    def rate(self, path: ParameterPath) -> Any:
         level = np.asarray(path.level)
         below = np.where(level >= path.top, 0, self.gap + path.top - 1 - level)
         rates = np.float32(self.decay) ** below.astype(np.float32)
@@ -56,5 +56,5 @@ class PathRates(slots.Wrapper):
             if rate < 0:
                 raise ValueError(f"the rate of {pattern!r} is {rate}; it must not be negative")
 
-    def rate(self, path: Place) -> float:
+    def rate(self, path: ParameterPath) -> float:
         return first_match(self.table, path, 1.0)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
-from ptm_jax.adapt.parameters.levels import Place
+from ptm_jax.adapt.parameters.levels import ParameterPath
 from ptm_jax.core import slots
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class GradualUnfreezing(_Staged):
                 f"group is {self.group}; at least one layer must be set free at a time"
             )
 
-    def trainable(self, path: Place, step: Step) -> Any:
+    def trainable(self, path: ParameterPath, step: Step) -> Any:
         if isinstance(path.level, int) and path.level >= path.top:
             return True
         stage = self.stage(step, -(-path.top // self.group))
@@ -78,7 +78,7 @@ class ChainThaw(_Staged):
     Felbo et al. 2017, 3.2.
     """
 
-    def trainable(self, path: Place, step: Step) -> Any:
+    def trainable(self, path: ParameterPath, step: Step) -> Any:
         stage = self.stage(step, path.top + 1)  # 0: heads, 1: embeddings, 2: the first layer, ...
         alone = path.level == jnp.where(stage == 0, path.top, stage - 1)
         return alone | (stage == path.top + 1)
@@ -91,7 +91,7 @@ class SequentialUnfreezing(_Staged):
     Chronopoulou et al. 2019, section 2.2: from epochs n and k on.
     """
 
-    def trainable(self, path: Place, step: Step) -> Any:
+    def trainable(self, path: ParameterPath, step: Step) -> Any:
         stage = self.stage(step, 2)
         needed = jnp.where(path.level >= path.top, 0, jnp.where(path.level == 0, 2, 1))
         return stage >= needed
@@ -105,6 +105,6 @@ class LayerByLayer(_Staged):
     (`objectives.text.greedy`). Embeddings and heads are trained at the end.
     """
 
-    def trainable(self, path: Place, step: Step) -> Any:
+    def trainable(self, path: ParameterPath, step: Step) -> Any:
         stage = self.stage(step, path.top - 1)  # 0: the first layer, ...
         return (path.level == stage + 1) & (stage < path.top - 1) | (stage == path.top - 1)

@@ -159,7 +159,7 @@ def _matrix(cursor: Cursor, compressed: bool, width: int, what: str) -> Any:
     return cursor.matrix(rows, columns, what)
 
 
-class Rows:
+class MatrixPart:
     """Rows `start` to `stop` of a matrix that is indexed by arrays."""
 
     def __init__(self, matrix: Any, start: int, stop: int):
@@ -192,7 +192,7 @@ def _table(
         )
 
     def part(start, stop):
-        return rows[start:stop] if isinstance(rows, np.ndarray) else Rows(rows, start, stop)
+        return rows[start:stop] if isinstance(rows, np.ndarray) else MatrixPart(rows, start, stop)
 
     subwords, classes = None, None
     if args["buckets"] and (args["longest"] > 0 or args["word_ngrams"] > 1):

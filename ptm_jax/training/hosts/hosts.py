@@ -44,11 +44,11 @@ _EXPLICIT = {"address": "COORDINATOR_ADDRESS", "count": "NUM_PROCESSES", "index"
 
 Environ = Mapping[str, str]
 
-_met: Place | None = None
+_met: HostProcess | None = None
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class HostProcess:
     """Process `index` of `count`, which connect to `address`.
     JAX finds fields that are None, by its method `cluster`.
 
@@ -64,7 +64,7 @@ class Place:
     cluster: str | None = None
 
 
-def detect(environ: Environ) -> Place | None:
+def detect(environ: Environ) -> HostProcess | None:
     """Returns the place of this process, or None for a single process.
     Raises UserError for contradictory variables."""
     if environ.get("PTM_HOSTS", "auto") != "auto":
@@ -72,7 +72,7 @@ def detect(environ: Environ) -> Place | None:
             f"PTM_HOSTS is {environ['PTM_HOSTS']!r}; the only value is auto, else leave it out"
         )
     if "PTM_HOSTS" in environ:
-        return Place("PTM_HOSTS=auto")
+        return HostProcess("PTM_HOSTS=auto")
     explicit = _given(environ)
     cluster = None
     if len(explicit) < len(_EXPLICIT):
@@ -95,7 +95,7 @@ def detect(environ: Environ) -> Place | None:
     return place
 
 
-def join(environ: Environ | None = None) -> Place | None:
+def join(environ: Environ | None = None) -> HostProcess | None:
     """Connects to the other processes, if any.
     Call it before anything touches a device. Raises UserError."""
     global _met
@@ -122,7 +122,7 @@ def join(environ: Environ | None = None) -> Place | None:
     return place
 
 
-def options_of(place: Place) -> dict[str, Any]:
+def options_of(place: HostProcess) -> dict[str, Any]:
     """Returns the arguments of `jax.distributed.initialize`, which finds those that are None."""
     known = place.address is not None and place.index is not None
     # An empty list means all devices. With None, JAX takes one device per process of a Slurm or
@@ -171,7 +171,7 @@ def on_abort(call: Callable[[], None] | None) -> Any:
     return handler
 
 
-def _knock(place: Place, seconds: float) -> None:
+def _knock(place: HostProcess, seconds: float) -> None:
     """Waits until process 0 listens.
     Raises UserError with the address otherwise; JAX's error does not name it."""
     if place.address is None:
@@ -222,7 +222,7 @@ def _quiet_abort(text: Callable[[], str]) -> Iterator[None]:
             sys.stderr.write(kept_back.read().decode(errors="replace"))
 
 
-def _unmet(place: Place, reason: str) -> str:
+def _unmet(place: HostProcess, reason: str) -> str:
     if place.index is None:
         return (
             f"{place.source}: JAX did not find the other processes ({reason}); set "
@@ -256,7 +256,9 @@ def _given(environ: Environ) -> dict[str, tuple[str, str]]:
     return explicit
 
 
-def _merged(cluster: Place | None, explicit: dict[str, tuple[str, str]]) -> Place | None:
+def _merged(
+    cluster: HostProcess | None, explicit: dict[str, tuple[str, str]]
+) -> HostProcess | None:
     """Returns the place of a cluster, overridden by explicit values; None if neither exists."""
     if not explicit:
         return cluster
@@ -271,7 +273,7 @@ def _merged(cluster: Place | None, explicit: dict[str, tuple[str, str]]) -> Plac
                 f"{setting} without {' and '.join(missing)}; set all of them, or none for a "
                 "single process"
             )
-        return Place("environment", **values)
+        return HostProcess("environment", **values)
     for part, value in (("count", cluster.count), ("index", cluster.index)):
         if part in values and value is not None and values[part] != value:
             setting = f"{explicit[part][0]}={values[part]}"
@@ -282,7 +284,7 @@ def _merged(cluster: Place | None, explicit: dict[str, tuple[str, str]]) -> Plac
     return dataclasses.replace(cluster, **values)
 
 
-def _open_mpi(environ: Environ) -> Place | None:
+def _open_mpi(environ: Environ) -> HostProcess | None:
     count = _number(environ, "OMPI_COMM_WORLD_SIZE")
     if count is None:
         return None
@@ -306,10 +308,10 @@ def _open_mpi(environ: Environ) -> Place | None:
         ]
         port = _number(environ, "JAX_COORDINATOR_PORT") or 61440 + zlib.crc32(seed.encode()) % 4096
         address = f"127.0.0.1:{port}"
-    return Place("Open MPI", address, count, index, _devices(environ, here, size), "ompi")
+    return HostProcess("Open MPI", address, count, index, _devices(environ, here, size), "ompi")
 
 
-def _slurm(environ: Environ) -> Place | None:
+def _slurm(environ: Environ) -> HostProcess | None:
     """Returns the place of an srun task.
     A batch script or an interactive shell has no list of a step's nodes."""
     count = _number(environ, "SLURM_STEP_NUM_TASKS") or _number(environ, "SLURM_NTASKS")
@@ -322,10 +324,10 @@ def _slurm(environ: Environ) -> Place | None:
     size = (
         int(tasks[0]) if tasks else 1 if _number(environ, "SLURM_STEP_NUM_NODES") == count else None
     )
-    return Place("Slurm", None, count, index, _devices(environ, here, size), "slurm")
+    return HostProcess("Slurm", None, count, index, _devices(environ, here, size), "slurm")
 
 
-def _cloud_tpu(environ: Environ) -> Place | None:
+def _cloud_tpu(environ: Environ) -> HostProcess | None:
     """Returns the place of a host of a TPU slice, or of several slices."""
     hosts = (
         environ.get("TPU_PROCESS_ADDRESSES") or environ.get("TPU_WORKER_HOSTNAMES") or ""
@@ -333,17 +335,17 @@ def _cloud_tpu(environ: Environ) -> Place | None:
     count = sum(bool(host.strip()) for host in hosts) * (
         _number(environ, "MEGASCALE_NUM_SLICES") or 1
     )
-    return Place("Cloud TPU", count=count) if count > 1 else None
+    return HostProcess("Cloud TPU", count=count) if count > 1 else None
 
 
-def _indexed(environ: Environ, explicit: Mapping[str, tuple[str, str]]) -> Place | None:
+def _indexed(environ: Environ, explicit: Mapping[str, tuple[str, str]]) -> HostProcess | None:
     """Returns the place of a pod of an indexed Job.
     The manifest sets address and number, unless there is one pod."""
     index = _number(environ, "JOB_COMPLETION_INDEX")
     if index is None or not {"address", "count"} <= explicit.keys():
         return None
     name, value = explicit["count"]
-    return Place("Kubernetes", explicit["address"][1], _whole(name, value), index)
+    return HostProcess("Kubernetes", explicit["address"][1], _whole(name, value), index)
 
 
 def _devices(environ: Environ, here: int | None, size: int | None) -> tuple[int, ...]:

@@ -158,7 +158,7 @@ class Program:
         batch = self._corrupt(batch, "train", state.step, state.carry)
         key = stream(self.seed, "noise", state.step)
         batch, selected = sparse.select(self.system, batch)
-        rows = sparse.Rows.of(state.params, selected)
+        rows = sparse.SelectedRows.of(state.params, selected)
         params, opt_state = rows.take(state.params), rows.take(state.opt_state, moments=True)
 
         def loss_of(params, micro) -> Loss:

@@ -1,7 +1,7 @@
 """Combines the adaptations of a system: trainable parameters and their learning rates.
 
 An adaptation has `trainable(path, step)` and `rate(path)`, for a path with its level
-(`adapt.parameters.levels.Place`). A value of True or False holds for the whole run. A value
+(`adapt.parameters.levels.ParameterPath`). A value of True or False holds for the whole run. A value
 computed from the step, which is traced, may change. Either may be a vector [N] over the layers of a
 stacked parameter. A parameter that is always frozen has no moments and no gradient. A parameter
 that is frozen at some steps keeps its value and moments there, and counts its own updates.
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.adapt.parameters import levels
-from ptm_jax.adapt.parameters.levels import Place
+from ptm_jax.adapt.parameters.levels import ParameterPath
 from ptm_jax.core import paths, slots
 from ptm_jax.core.types import Step
 
@@ -59,9 +59,9 @@ class Freedom:
         """Whether any parameter may be frozen."""
         return bool(self.wrappers or self.fixed)
 
-    def places(self, params: Params) -> dict[str, Place]:
-        """Returns {path: Place} of parameters."""
-        return levels.places(params, self.towers)
+    def places(self, params: Params) -> dict[str, ParameterPath]:
+        """Returns {path: ParameterPath} of parameters."""
+        return levels.parameter_paths(params, self.towers)
 
     def stacked(self, params: Params) -> dict[str, bool]:
         """Returns {path: whether axis 0 is the layers} of parameters."""
@@ -148,7 +148,7 @@ def along(values: Any, leaf: Any) -> Any:
 
 
 def held(
-    grads: Any, freedom: Freedom, step: Step, places: Mapping[str, Place] | None = None
+    grads: Any, freedom: Freedom, step: Step, places: Mapping[str, ParameterPath] | None = None
 ) -> Any:
     """Sets the gradients of all parameters that are frozen at this step to zero."""
     if not freedom.wrappers:

@@ -32,14 +32,14 @@ def select(system: System, batch: Batch) -> tuple[Batch, dict[str, jax.Array]]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class SelectedRows:
     """Selected rows {path: ids} of tables with sizes {path: number of rows}."""
 
     ids: Mapping[str, jax.Array]
     sizes: Mapping[str, int]
 
     @classmethod
-    def of(cls, params: Params, ids: Mapping[str, jax.Array]) -> Rows:
+    def of(cls, params: Params, ids: Mapping[str, jax.Array]) -> SelectedRows:
         """Returns the selection for `params`. Raises UserError if a path is not a parameter."""
         flat = flatten(params) if ids else {}
         for path in ids:
