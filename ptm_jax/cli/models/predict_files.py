@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import stat
 import sys
@@ -134,7 +135,7 @@ def _record(
     return {
         "version": version("ptm_jax"),
         "task": use.name,
-        "options": dict(sorted(settings.items())),
+        "options": json.loads(json.dumps(settings)),  # tuples are lists in the record
         "model": identity.of_model(*parts),
         "input": digest,
     }
