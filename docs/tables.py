@@ -56,11 +56,13 @@ def rounded(cell: str) -> str:
 
 
 def _spread(found: re.Match) -> str:
-    """A deviation with two significant digits, and its mean with as many decimals."""
+    """A deviation with two significant digits, and its mean with as many decimals.
+    A mean from 1,000 on has none."""
     mean, deviation = float(found[1].replace(",", "")), float(found[2])
     if not deviation:
         return found[1]
-    decimals = max(0, 1 - math.floor(math.log10(deviation)))
+    large = abs(mean) >= 10 ** (DIGITS - 1)
+    decimals = 0 if large else max(0, 1 - math.floor(math.log10(deviation)))
     return f"{mean:,.{decimals}f} ± {deviation:,.{decimals}f}"
 
 
