@@ -268,7 +268,9 @@ def network(args: Args, name: str, way: str, seed: int) -> System:
     words = WordClasses(file=str(lexicon(args, name, way, seed)))
     if name == "sst2":
         sizes = (("parts", len(PARTS)), ("polarities", len(POLARITIES)))
-        return with_parts(parent, *(WordClass(size, of=of, lexicon=words) for of, size in sizes))
+        return with_parts(
+            parent, *(WordClass(size, classes=classes, lexicon=words) for classes, size in sizes)
+        )
     parent = with_parts(parent, Senses(len(SUPERSENSES), lexicon=words, combine=task.combine))
     if task.rate == 1:
         return parent

@@ -37,16 +37,16 @@ class JointEmbeddings(Embeddings):
 class JointHead(MLMHead):
     """An `MLMHead` that scores a part of the rows of a tied table.
 
-    The part is all but the last `second` rows, or these (`of`).
+    The part is all but the last `second` rows, or these (`part`).
     """
 
     second: int = 4928
-    of: Literal["first", "second"] = "second"
+    part: Literal["first", "second"] = "second"
 
     @nn.compact
     def __call__(self, hidden, *, table, context: Context | None = None):
         cut = table.shape[0] - self.second
-        table = table[:cut] if self.of == "first" else table[cut:]
+        table = table[:cut] if self.part == "first" else table[cut:]
         h = Dense(
             table.shape[-1], initializer=self.initializer, precision=self.precision, name="dense"
         )(hidden)

@@ -139,7 +139,10 @@ def attention(compared):
     yield AttentionScores(), apart(1, 2) + apart(2, 4)
     yield AttentionMaps(), far(scores(tq[4], tk[4], 0.5), scores(sq[2], sk[2], 0.5))
     yield HeadRelations(), far(scores(tv[4], tv[4], root), scores(sv[2], sv[2], root))
-    yield HeadRelations(of="query"), far(scores(tq[4], tq[4], root), scores(sq[2], sq[2], root))
+    yield (
+        HeadRelations(vectors="query"),
+        far(scores(tq[4], tq[4], root), scores(sq[2], sq[2], root)),
+    )
 
 
 def test_every_match_is_its_formula(compared):

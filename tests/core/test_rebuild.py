@@ -131,6 +131,20 @@ def test_a_record_that_does_not_fit_is_an_error_with_its_place(record, message):
         rebuild(record, KINDS)
 
 
+@pytest.mark.parametrize(
+    ("old", "field"),
+    [
+        ({"kind": "HeadRelations", "of": "query"}, "vectors"),
+        ({"kind": "WordClass", "size": 3, "of": "polarities"}, "classes"),
+        ({"kind": "JointHead", "vocab": None, "of": "first"}, "part"),
+    ],
+)
+def test_a_field_of_its_old_name_is_read(old, field):
+    """In every record, as 0.1.0 wrote it."""
+    assert getattr(rebuild(old, KINDS), field) == old["of"]
+    assert renewed([old])[0][field] == old["of"] and "of" not in renewed([old])[0]
+
+
 MOVED = """
 nn.SequenceHead nn.SummaryHead nn.TokenHead nn.ChoiceHead nn.SpanHead nn.Summary nn.BoundaryHead
 nn.Detector nn.Score nn.AnswerHead nn.VerifiedSpanHead nn.PairRanker nn.HopHead nn.AnswerNetwork

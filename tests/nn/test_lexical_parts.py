@@ -36,7 +36,7 @@ def test_supersenses_are_summed_as_senseberts_or_averaged(combine):
 
 
 def test_classes_that_a_batch_gives_go_before_the_lexicons():
-    part, batch = facts.stand_ins(WordClass(3, of="polarities"), VOCAB), documents()
+    part, batch = facts.stand_ins(WordClass(3, classes="polarities"), VOCAB), documents()
     params = part.init(jax.random.key(0), batch, None, 8, Normal(0.5))
     vectors = np.asarray(params["params"]["polarities"])
 

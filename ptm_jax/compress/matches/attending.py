@@ -129,22 +129,22 @@ class HeadRelations(_Attention):
 
     MiniLM: Wang et al. 2020, Eqs. 7 to 9.
 
-    of  the vectors of a relation: "value" (MiniLM), "query" or "key" (with the value: MiniLMv2)
+    vectors  "value" (MiniLM), "query" or "key" (with the value: MiniLMv2)
     """
 
     layers: Layers = "top"
-    of: Literal["value", "query", "key"] = "value"
+    vectors: Literal["value", "query", "key"] = "value"
 
     def __post_init__(self):
         super().__post_init__()
-        if self.of not in ("value", "query", "key"):
-            raise ValueError(f"of is {self.of!r}; it must be value, query or key")
+        if self.vectors not in ("value", "query", "key"):
+            raise ValueError(f"vectors is {self.vectors!r}; it must be value, query or key")
 
     def term(self, mine: Projected, its: Projected, visible: Array) -> Array:
         return divergence(self._relation(mine), self._relation(its), visible)
 
     def _relation(self, heads: Projected) -> Array:
-        x = {"value": heads.value, "query": heads.query, "key": heads.key}[self.of]
+        x = {"value": heads.value, "query": heads.query, "key": heads.key}[self.vectors]
         return products(x, x, x.shape[-1] ** -0.5)
 
 

@@ -45,10 +45,18 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
 """{kind: {old field: current field}}."""
 
 
+def _renamed(old: str, new: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Returns the rule of a class whose field `old` became `new`."""
+    return lambda fields: {new if name == old else name: part for name, part in fields.items()}
+
+
 RULES: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "Embeddings": _embeddings,
     "Chain": _chain,
     "TripleLoss": _triple_loss,
+    "HeadRelations": _renamed("of", "vectors"),
+    "JointHead": _renamed("of", "part"),
+    "WordClass": _renamed("of", "classes"),
 }
 """{kind: function from its old fields to the current ones}."""
 

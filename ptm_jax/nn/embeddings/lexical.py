@@ -16,20 +16,23 @@ from ptm_jax.nn.parallel import lookup
 class WordClass(Part):
     """Embeds the class of a token's word (SentiLR: Ke et al. 2020, section 2.3).
 
-    It is `batch[of]` [B, L] where a corruption has written it, otherwise the lexicon's: its part of
-    speech (`of` "parts", 5 vectors) or its polarity ("polarities", 3).
+    It is `batch[classes]` [B, L] where a corruption has written it, otherwise the lexicon's: its
+    part of speech (`classes` "parts", 5 vectors) or its polarity ("polarities", 3).
     """
 
     logical_axes = {"parts": (None, "width"), "polarities": (None, "width")}
 
-    of: str = "parts"
+    classes: str = "parts"
     lexicon: WordClasses = WordClasses()
 
     @nn.compact
     def __call__(self, batch, table, width, initializer):
-        vectors = self.param(self.of, initializer, (self.size, width))
+        vectors = self.param(self.classes, initializer, (self.size, width))
         return lookup(
-            vectors, batch[self.of] if self.of in batch else self.lexicon.classes(batch)[self.of]
+            vectors,
+            batch[self.classes]
+            if self.classes in batch
+            else self.lexicon.classes(batch)[self.classes],
         )
 
 

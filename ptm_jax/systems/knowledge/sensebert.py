@@ -75,7 +75,10 @@ def sentilr(name: str, layers: int, width: int, heads: int) -> System:
         which: VectorClasses(count, eps=1e-5, initializer=init) for which, count in classes.items()
     }
     words, sizes = SenseAttention(), (("parts", len(PARTS)), ("polarities", len(POLARITIES)))
-    parts = *(WordClass(size, of=of, lexicon=words) for of, size in sizes), Ratings(6)
+    parts = (
+        *(WordClass(size, classes=classes, lexicon=words) for classes, size in sizes),
+        Ratings(6),
+    )
     losses = MLM(), WordClassLoss(name="parts"), WordClassLoss(name="polarities"), Rating()
     return dataclasses.replace(
         with_parts(dataclasses.replace(parent, towers=headed(parent, **made)), *parts),

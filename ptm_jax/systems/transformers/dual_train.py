@@ -39,7 +39,7 @@ def tower(layers: int, width: int, heads: int, second: int, words: Words) -> Mod
     head = JointHead(vocab=BERT_UNCASED, second=second)
     if words == "second":
         return Model(encoder=encoder, heads={"mlm": head})
-    return Model(encoder=encoder, heads={"mlm": head.clone(of="first"), "second": head})
+    return Model(encoder=encoder, heads={"mlm": head.clone(part="first"), "second": head})
 
 
 def dual_train(
