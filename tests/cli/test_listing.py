@@ -148,7 +148,8 @@ def test_every_row_that_a_value_names_is_there_and_every_part_exists():
     assert {*named} <= {*range(1, 271)} and len({*named}) > 50
     commands = {part for row in survey.rows() for part in row.parts if part.startswith("ptm ")}
     assert {part for row in survey.rows() for part in row.parts} - commands <= {*kinds_of()}
-    assert all(system.rows for system in listing.systems())
+    for system in listing.systems():  # the survey is of 2020
+        assert system.rows or int(re.search(r"\b\d{4}\b", system.paper)[0]) > 2020, system.paper
 
 
 OTHER_WORDS = {"vectors", "words", "adversarial", "heads", "layers"}
