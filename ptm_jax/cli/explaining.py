@@ -37,7 +37,7 @@ def explain(error: BaseException) -> str:
         return "".join(parts)
     if isinstance(error, RecursionError):
         return "a file or a value is nested too deeply to be read"
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return "out of memory; take a smaller batch or a smaller system"
     if isinstance(error, AssertionError | RuntimeError):
         from ptm_jax.training.hosts import devices

@@ -15,6 +15,8 @@ from ptm_jax.core.reading import not_utf8, read_bytes, shown
 
 LARGEST = 2**31 - 1
 """The largest whole number in a config: sizes and ids are int32 in every framework."""
+MEMORY = 100_000
+"""The largest number of past states."""
 PARTS = 10_000
 """The largest number of layers, or of other parts that repeat."""
 
@@ -113,6 +115,13 @@ class Config(Mapping):
                 f"{self.file}: {name} is {value:,}, too large for its tensors: expected at "
                 f"most {self.largest:,}"
             )
+        return value
+
+    def memory(self, name: str, default: Any = _MISSING) -> int | None:
+        """Returns the number of past states that a model keeps, at most `MEMORY`."""
+        value = self(name, int, default)
+        if value is not None and value > MEMORY:
+            raise UserError(f"{self.file}: {name} is {value:,}; expected at most {MEMORY:,}")
         return value
 
     def count(self, name: str, default: Any = _MISSING) -> int:

@@ -7,11 +7,13 @@ import typing
 import pytest
 
 from ptm_jax import systems
+from ptm_jax.cli.explaining import explain
 from ptm_jax.cli.main import main
 from ptm_jax.convert.config import Config
 from ptm_jax.core import recipe as recipes
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Phase, Recipe
+from ptm_jax.inference.decoding.settings import Generation
 
 CLASSES = [
     cls
@@ -85,3 +87,20 @@ def test_numbers_of_a_config_that_cannot_be(name, value):
         with pytest.raises(UserError, match="expected a number from 0 to 1"):
             Config({name: 1.5})(name, float)
     assert Config({name: 0.0})(name, float) == 0.0
+
+
+def test_a_memory_of_a_billion_states_is_refused():
+    assert Config({"mem_len": 1600}).memory("mem_len") == 1600
+    with pytest.raises(UserError, match="config.json: mem_len is 1,000,000,000; expected at most"):
+        Config({"mem_len": 10**9}).memory("mem_len")
+
+
+def test_a_billion_beams_are_refused():
+    for options in ({"beams": 10**9}, {"answers": 10**6, "strategy": "sample"}):
+        with pytest.raises(ValueError, match="at most 10,000 are searched"):
+            Generation(**options)
+
+
+def test_memory_that_a_device_does_not_have_is_one_line():
+    error = RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 168140670904 bytes.")
+    assert explain(error) == "out of memory; take a smaller batch or a smaller system"

@@ -76,7 +76,7 @@ def encoder(config: Config) -> TransformerXL:
     if width % 2:
         raise UserError(f"{config.file}: d_model is {width}: sinusoids need an even one")
     head_width, clamp = config.positive("d_head", 64), config("clamp_len", int, 1000)
-    memory, same = config("mem_len", int, 1600), config("same_length", bool, True)
+    memory, same = config.memory("mem_len", 1600), config("same_length", bool, True)
     if memory <= 0 and same:
         raise UserError(
             f"{config.file}: same_length with mem_len {memory} hides every token; set "

@@ -53,7 +53,7 @@ def encoder(config: Config) -> XLNetEncoder:
         scores=DirectedScores, segments=True, initializer=init, clamp=clamp if clamp > 0 else None,
         head_width=None if heads * head_width == width else head_width,
     )  # fmt: skip
-    memory = config("mem_len", int, None if "mem_len" in config else 512)
+    memory = config.memory("mem_len", None if "mem_len" in config else 512)
     return XLNetEncoder(
         embed=Embeddings(
             vocab=vocab_of(config, 32000, pad=5, bos=1, eos=2),

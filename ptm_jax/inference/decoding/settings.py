@@ -14,6 +14,8 @@ from ptm_jax.core.types import Array, record
 from ptm_jax.inference.decoding import logits as rules
 
 Strategy = Literal["greedy", "sample", "beam"]
+LARGEST = 10_000
+"""Beams, and answers to a prompt, at most."""
 LENGTH_RULES = ("gnmt", "power")
 
 
@@ -79,6 +81,10 @@ class Generation:
                 )
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}; it must be a probability in (0, 1]")
+        if max(self.beams, self.answers) > LARGEST:
+            raise ValueError(
+                f"{self.beams:,} beams, {self.answers:,} answers; at most {LARGEST:,} are searched"
+            )
         if self.no_repeat_ngram < 0:
             raise ValueError(
                 f"no_repeat_ngram is {self.no_repeat_ngram}; it must be 0 (off) or the "
