@@ -26,6 +26,8 @@ from ptm_jax.inference.text import (
     tokens,
     vectors,
 )
+from ptm_jax.inference.words import triple_models
+from ptm_jax.inference.words.word_vectors import Similar
 from ptm_jax.runs import growing, writing
 
 
@@ -210,6 +212,26 @@ class Pretrained(ArrayModel):
         """
         return generating.generate(
             self, prompts, seed, batch_size, start, max_new_tokens=max_new_tokens, **options
+        )
+
+    def complete(
+        self,
+        head: str | None = None,
+        relation: str | None = None,
+        tail: str | None = None,
+        top: int = 10,
+    ) -> list[Similar]:
+        """Returns (name, score) of the `top` answers that complete a triple of a graph, of a model
+        that scores the texts of triples (KG-BERT) or descriptions of entities (KEPLER): the tail of
+        (head, relation, ?), the head of (?, relation, tail), or the relation of (head, ?, tail)
+        where the model was trained to score relations. Raises UserError for an unknown name, and
+        for another model."""
+        return triple_models.complete(self._triples, head, relation, tail, top)
+
+    @functools.cached_property
+    def _triples(self) -> triple_models.TripleModel:
+        return triple_models.of_system(
+            self.system, self.params, self._tokenizer(), self.system.name
         )
 
     def perplexity(self, texts: Sequence[str], batch_size: int = 32) -> np.ndarray:

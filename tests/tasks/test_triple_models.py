@@ -11,10 +11,12 @@ import pytest
 
 from ptm_jax import systems
 from ptm_jax.core import spec
+from ptm_jax.core.errors import UserError
 from ptm_jax.core.towers import Tower, init
+from ptm_jax.inference.words import triple_models
 from ptm_jax.knowledge.triples import Triples
 from ptm_jax.objectives.vectors.vector_traits import ScoresTriples
-from ptm_jax.tasks import triple_models
+from support import tiny_models
 
 pytestmark = pytest.mark.full
 NAMES = ["ant", "bee", "cat", "dog", "elk"]
@@ -145,3 +147,32 @@ def test_triples_are_placed_by_identifiers_or_names(tmp_path):
     )  # fmt: skip
     triples = np.array([[0, 0, 1], [3, 1, 0], [2, 1, 0]])
     np.testing.assert_array_equal(found.placed(graph, triples), [[1, 0, 3], [0, 1, 1]])
+
+
+@pytest.mark.parametrize("name", ["kgbert_mini", "kepler_mini"])
+def test_the_best_answers_of_a_query(tmp_path, name):
+    scorer, _ = model(name, tmp_path)
+    for asked in ({"head": NAMES[0], "tail": None}, {"head": None, "tail": NAMES[2]}):
+        what = next(part for part, value in asked.items() if value is None)
+        known = next(value for value in asked.values() if value is not None)
+        best = triple_models.complete(scorer, relation="eats", top=3, **asked)
+        number = scorer.relations["eats"]
+        scores = np.asarray(
+            scorer.score(np.array([scorer.entities[known]]), np.array([number]), what)
+        )[0]
+        by_hand = sorted(zip(-scores, scorer.entities, strict=True), key=lambda pair: pair[0])[:3]
+        assert [(one.word, -one.score) for one in best] == [(n, float(s)) for s, n in by_hand]
+    for names, message in (
+        ({"head": "nobody", "tail": None}, "unknown entity 'nobody'"),
+        ({"head": None, "tail": None}, "give its other two parts"),
+        ({"head": NAMES[0], "tail": NAMES[1]}, "give its other two parts"),
+    ):
+        with pytest.raises(UserError, match=message):
+            triple_models.complete(scorer, relation="eats", top=3, **names)
+    with pytest.raises(UserError, match="unknown relation 'eatz'.*Did you mean 'eats'"):
+        triple_models.complete(scorer, NAMES[0], "eatz", None, 3)
+
+
+def test_another_network_scores_no_triples():
+    with pytest.raises(UserError, match="scores no triples; give a run of transe"):
+        tiny_models.build("bert").complete("a", "b")

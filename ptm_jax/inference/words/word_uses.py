@@ -40,18 +40,18 @@ def vectors(model: Any, request: Request) -> list[Result]:
 
 
 def links(model: Any, request: Request) -> list[Result]:
-    """Returns the best entities of each query `head | relation`, or `? | relation | tail`.
-    Raises UserError."""
-    if not isinstance(model, GraphVectors):
+    """Returns the best answers of each query `head | relation`, or `? | relation | tail`, or
+    `head | ? | tail` of a model that scores relations. Raises UserError."""
+    if isinstance(model, WordVectors) and not isinstance(model, GraphVectors):
         raise UserError(
-            f"{request.model} scores no triples by vectors; give a run of transe, transh, distmult "
-            "or conve"
+            f"{request.model} scores no triples; give a run of transe, transh, distmult, conve, "
+            "kgbert or kepler"
         )
     results = []
     for text in request.text:
         parts = [part.strip() for part in text.split("|")]
         parts = [*parts, "?"] if len(parts) == 2 else parts
-        if len(parts) != 3 or not all(parts) or (parts[0] == "?") == (parts[2] == "?"):
+        if len(parts) != 3 or not all(parts) or parts.count("?") != 1:
             raise UserError(
                 f"{text!r} is no query; write it as 'head | relation', or '? | relation | tail'"
             )
@@ -110,6 +110,13 @@ USES = (
         run=links,
         lines=ranking.scored_lines,
         help="entities that complete 'head | relation' in a graph",
+        columns=("text", "similar"),
+    ),
+    Use(
+        name="links",
+        run=links,
+        lines=ranking.scored_lines,
+        help="entities that complete 'head | relation', by a network that scores triples",
         columns=("text", "similar"),
     ),
     Use(

@@ -76,7 +76,7 @@ class TripleHead(slots.Head):
 
 
 class ScoresTriples(slots.Objective):
-    """A loss with a model for link prediction: it scores triples (`tasks.triple_models.MODELS`).
+    """A loss with a model for link prediction, which scores triples (`words.triple_models.MODELS`).
 
     triples    the source of the scores: "vectors" of a table, the "texts" of triples, the
                "descriptions" of entities; "pairs": the relation of a pair of entities
