@@ -124,8 +124,11 @@ class HuggingFace:
     @functools.cached_property
     def _plain(self):
         """The backend that reads special tokens as text.
-        In a unigram model, special tokens are pieces that text could match: they are renamed to
-        what no text contains, which keeps ids and scores."""
+
+        In a unigram model, special tokens are pieces that text could match. They are renamed with a
+        noncharacter (U+FFFF) at both ends; ids and scores stay. A text that spells a special token
+        is then divided into ordinary pieces, where Transformers gives the special one.
+        """
         content = json.loads(self.bytes)
         special = {token["content"] for token in content["added_tokens"] if token["special"]}
         if not isinstance(content["model"].get("vocab"), list) or not special:
