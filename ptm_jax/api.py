@@ -14,6 +14,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -238,7 +239,15 @@ def _folder(workdir: str | os.PathLike | None) -> Iterator[Path]:
         yield Path(workdir)
         return
     with tempfile.TemporaryDirectory(prefix="ptm-") as folder:
-        yield Path(folder) / "run"
+        try:
+            yield Path(folder) / "run"
+        except UserError as error:  # the folder is gone when the message is read
+            text = _GIVEN.sub(r"the data, row \1", str(error))
+            raise UserError(text.replace(f"{folder}/run/", "")) from error
+
+
+_GIVEN = re.compile(r"\S*/given_[0-9a-f]{16}\.jsonl:(\d+)")
+"""A line of a file that was made of the caller's texts or dicts."""
 
 
 def _path_of(model: str | os.PathLike | Pretrained, folder: Path) -> str:

@@ -158,7 +158,7 @@ def read(
             leaf.path not in missing or fresh is None or not leaf.path.startswith("heads_")
         ):
             raise UserError(
-                f"{tensors.folder} has no tensor {absent[0]!r}, which {leaf.path} is made of."
+                f"{tensors.folder} has no tensor {absent[0]!r}, which its class needs."
                 f"{closest(absent[0], tensors.names())}"
             )
     _check_shapes(tensors, actual, leaf_at, missing)

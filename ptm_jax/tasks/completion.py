@@ -17,17 +17,28 @@ import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.system import in_effect
+from ptm_jax.inference.loading import system_of
+from ptm_jax.inference.words.triple_models import TripleModel, of_system
 from ptm_jax.knowledge.graphs.formats import sources
 from ptm_jax.knowledge.graphs.graph_store import MANIFEST, GraphStore, open_graph
 from ptm_jax.knowledge.graphs.opening import compiled
 from ptm_jax.runs.evaluations import Evaluation, Report, Request
-from ptm_jax.tasks import triple_models
+from ptm_jax.runs.run import Run
 from ptm_jax.tasks.wordsets import Outcome, report_of
 
 HITS = (1, 3, 10)
 Score = Callable[[jax.Array, jax.Array, str], jax.Array]
 COLUMNS = {"tail": (0, 1, 2), "head": (2, 1, 0), "relation": (0, 2, 1)}
 """{target: (column of the known entity, of the relation, of the answer)}."""
+
+
+def model_of(path: str | Path) -> TripleModel:
+    """Reads a run on triples of a graph. Raises UserError where it scores none."""
+    run = Run.at(Path(path))
+    system = system_of(run.system, "float32", run.kinds)
+    params, meta, _ = run.restore()
+    return of_system(system, in_effect(system, params), run.tokenizer(meta), path)
 
 
 def ranks(
@@ -132,7 +143,7 @@ def evaluate(
     Of all triples, or of `limit` of them at equal distances. `batch` is that of vectors; a model
     that reads texts has its own. Raises UserError.
     """
-    model = triple_models.read(path)
+    model = model_of(path)
     graph = graph_of(data)
     asked = graph.triples(split)
     if not len(asked):

@@ -18,6 +18,7 @@ from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.inference.text import vectors
 from ptm_jax.runs.resolving import resolve
 from ptm_jax.tasks.formats import json_text
+from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.training.start import setup
 from ptm_jax.tuning import other_names
 from support.tiny_models import build, drawn
@@ -101,6 +102,15 @@ def test_options_that_finetune_has_not(tmp_path, options, message):
     with pytest.raises(UserError, match=message) as error:
         api.finetune("m", ["a", "b"], ["x", "y"], workdir=tmp_path / "w", **options)
     assert "experiment()" not in str(error.value)
+
+
+@pytest.mark.parametrize("labels", [["yes", ""], ["yes", float("nan")]])
+def test_a_message_names_the_row_and_no_temporary_path(labels):
+    with pytest.raises(UserError, match="^the data, row 2: the label is") as error:
+        with api._folder(None) as folder:
+            _, (path,) = api._labelled(["a", "b"], labels, None, None, folder)
+            list(Labelled(labels="found").read(path))
+    assert "/tmp" not in str(error.value) and "given_" not in str(error.value)
 
 
 def test_fields_of_an_experiment_by_their_paths():

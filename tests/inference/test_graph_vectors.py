@@ -8,7 +8,7 @@ import pytest
 import ptm_jax
 from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
-from ptm_jax.tasks import completion, triple_models
+from ptm_jax.tasks import completion
 
 NAMES = [f"e{n}" for n in range(8)]
 
@@ -33,7 +33,7 @@ def workdir(request, tmp_path_factory):
 
 
 def test_the_best_entities_are_those_of_the_ranking(workdir):
-    model, scorer = ptm_jax.load(workdir), triple_models.read(workdir)
+    model, scorer = ptm_jax.load(workdir), completion.model_of(workdir)
     entities = list(scorer.entities)
     for head in NAMES:
         for relation in ("next", "back to"):
