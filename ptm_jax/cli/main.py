@@ -30,7 +30,10 @@ COMMANDS = {
         "ptm_jax.cli.listing",
         "list systems, rows of the survey, tasks, adaptations, compressions",
     ),
-    "show": ("ptm_jax.cli.show", "show the resolved record of a system or config, or differences"),
+    "show": (
+        "ptm_jax.cli.show",
+        "show a system or config in ten lines, its record, or differences",
+    ),
     "new": ("ptm_jax.cli.new", "write a file to change: objective, corruption, head, reader, task"),
     "prepare": ("ptm_jax.cli.runs.prepare", "train a tokenizer and write packed records"),
     "train": ("ptm_jax.cli.runs.train", "pre-train or fine-tune; resumes by itself"),

@@ -1,7 +1,8 @@
-"""Show the resolved record of a system or a config, or the differences of two.
+"""Show a system or a config in ten lines, its whole record, or the differences of two.
 
 Example:
   ptm show bert_base
+  ptm show bert_base --full
   ptm show bert_mini --set recipe.lr=1e-4 recipe.schedule='Cosine(warmup=100)'
   ptm show roberta_base --diff bert_base
   ptm show bert_base --files
@@ -10,6 +11,7 @@ Example:
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ class Args:
     target: options.Target
     """A system of `ptm list`, a .py file that defines `config`, a workdir, or a Hugging Face
     directory."""
+    full: options.Flag = False
+    """Print the whole record after the summary."""
     diff: options.Text = None
     """Another target: print only the fields that differ."""
     files: options.Flag = False
@@ -49,13 +53,57 @@ def run(args: Args) -> int:
         "parameters": counts,
         "fingerprint": spec.fingerprint(value),
     }
-    lines = (
-        ["parameters", *(f"  {name}: {count:,}" for name, count in counts.items())]
-        if counts
-        else []
-    )
-    lines[:0] = layers_at_once(value)
-    return options.report(document, "\n".join([spec.to_text(value), *lines]), args.json)
+    lines = summary(value, counts)
+    if args.full or not lines:
+        lines += [spec.to_text(value), *layers_at_once(value)]
+    else:
+        lines.append("--full prints the whole record, --files where its parts stand")
+    return options.report(document, "\n".join(lines), args.json)
+
+
+def summary(value: object, counts: Mapping[str, int]) -> list[str]:
+    """Returns ten lines about a system; none for another value."""
+    from ptm_jax.core import spec
+    from ptm_jax.core.system import Experiment, System
+    from ptm_jax.systems.survey.rows import status
+
+    system = value.system if isinstance(value, Experiment) else value
+    if not isinstance(system, System):
+        return []
+    record = spec.to_json(system)
+    towers, recipe = record["towers"], system.recipe
+    phases = ", ".join(f"{p.steps:,} x {p.batch:,}" for p in recipe.phases)
+    names = type(recipe.optimizer).__name__, type(recipe.schedule).__name__
+    lengths = sorted({phase.length for phase in recipe.phases})
+    facts = {
+        "layers": _all(towers, "layers"),
+        "width": _all(towers, "width"),
+        "heads": _all(towers, "heads"),
+        "parameters": ", ".join(f"{name}: {count:,}" for name, count in counts.items()),
+        "vocabulary": _all({"vocab": list(_values(towers, "vocab"))}, "size"),
+        "length": ", ".join(f"{length:,}" for length in lengths),
+        "objective": spec.to_line(record["objective"]),
+        "recipe": f"steps x rows {phases}; lr {recipe.lr:g}, {names[0]}, {names[1]}",
+        "status": ", ".join(status().get(system.name, ())) or "none",
+        "paper": system.paper,
+    }
+    lines = [f"{name:<11} {fact or 'none'}" for name, fact in facts.items()]
+    return [line if len(line) <= 100 else f"{line[:97]}..." for line in lines]
+
+
+def _all(record: object, name: str) -> str:
+    """The distinct numbers under a name in a record, the first ones of its encoders."""
+    numbers = [value for value in _values(record, name) if isinstance(value, int)]
+    return ", ".join(f"{number:,}" for number in dict.fromkeys(numbers))
+
+
+def _values(record: object, name: str) -> Iterator[object]:
+    """The values under a name in a record, outermost first."""
+    if isinstance(record, dict) and record.get(name) is not None:
+        yield record[name]
+    parts = record.values() if isinstance(record, dict) else record
+    for part in parts if isinstance(record, dict | list) else ():
+        yield from _values(part, name)
 
 
 def _print_files(value: Any, args: Args) -> int:
@@ -92,7 +140,7 @@ def parameter_counts(value: Any) -> dict[str, int]:
     import jax
     import jax.numpy as jnp
 
-    from ptm_jax.core import paths, towers
+    from ptm_jax.core import paths, slots, towers
     from ptm_jax.core.system import Experiment
 
     system = value.system if isinstance(value, Experiment) else value
@@ -102,6 +150,10 @@ def parameter_counts(value: Any) -> dict[str, int]:
         "rows": jax.ShapeDtypeStruct((1,), jnp.int32),
         "step": jax.ShapeDtypeStruct((), jnp.int32),
     }
+    if isinstance(system.examples, slots.Examples) and system.examples.alphabet is not None:
+        embeddings = slots.encoder_of(system).embeddings
+        shape, kind = system.examples.batch_spec(8, embeddings.vocab)["characters"]
+        batch["characters"] = jax.ShapeDtypeStruct((1, *shape), kind)
     try:
         shapes = towers.abstract(system.towers, batch)
     except (ValueError, TypeError) as error:
