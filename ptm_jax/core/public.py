@@ -1,4 +1,4 @@
-"""Public names of a room, imported at first use: `from ptm_jax.objectives import Joint, MLM`."""
+"""Public names of a package, imported at first use: `from ptm_jax.objectives import Joint, MLM`."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def statements(folders: Iterable[Path], root: Path) -> dict[str, list[str]]:
 
 
 def public(room: str, folder: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns `__getattr__` and `__dir__` of the room at `folder`.
+    """Returns `__getattr__` and `__dir__` of the package at `folder`.
 
     The classes of its files, by their names.
 
     Nothing is imported before a class is used, and only its own file then. Names in lower case are
-    modules. A name that two files of the room define is found in neither.
+    modules. A name that two files of the package define is found in neither.
     """
 
     @functools.cache

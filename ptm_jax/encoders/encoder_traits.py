@@ -1,4 +1,4 @@
-"""Traits of encoders that the rooms above read: conversion, training, inference, tasks."""
+"""Traits of encoders that the packages above read: conversion, training, inference, tasks."""
 
 from __future__ import annotations
 

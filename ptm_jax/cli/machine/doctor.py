@@ -81,7 +81,7 @@ def kernels(repeat: bool) -> dict[str, Any]:
     from ptm_jax.kernels.cross_entropy import candidates as cross_entropy
     from ptm_jax.kernels.softmax import candidates as softmax
 
-    rooms = {"attention": attention, "cross-entropy": cross_entropy, "softmax": softmax}
+    packages = {"attention": attention, "cross-entropy": cross_entropy, "softmax": softmax}
     plain = {"compute": "bfloat16", "dtype": "bfloat16", "width": 64, "queries": 512, "keys": 512}
     words = {
         "compute": "bfloat16",
@@ -100,10 +100,10 @@ def kernels(repeat: bool) -> dict[str, Any]:
         deciding.forget()
     classes = []
     for kind, fields in asked:
-        question = rooms[kind].Class(
+        question = packages[kind].Class(
             **{name: tuple(x) if isinstance(x, list) else x for name, x in fields.items()}
         )
-        answer = deciding.ask(question, rooms[kind].CANDIDATES, here.platform)
+        answer = deciding.ask(question, packages[kind].CANDIDATES, here.platform)
         classes.append(
             {"class": question.key, "takes": next(iter(answer.seconds))}
             | dataclasses.asdict(answer)

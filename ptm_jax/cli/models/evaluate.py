@@ -111,7 +111,7 @@ def _of_classes(classes: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 def evaluations() -> dict[str, Evaluation]:
-    """Returns {value of --task: its evaluation}, as the rooms list them."""
+    """Returns {value of --task: its evaluation}, as the packages list them."""
     from ptm_jax.runs import heldout
     from ptm_jax.tasks import evaluated
     from ptm_jax.tuning import scoring

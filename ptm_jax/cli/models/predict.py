@@ -184,7 +184,7 @@ def run(args: Args) -> int:
 
 
 def known() -> tuple[Use, ...]:
-    """Returns the uses that the room of inference lists."""
+    """Returns the uses that the package `inference` lists."""
     from ptm_jax.inference import predicting
 
     return predicting.kinds()

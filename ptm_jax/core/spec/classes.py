@@ -1,7 +1,7 @@
 """Looks up the classes that a record names.
 
-A kind is the short name of a public dataclass of the package, such as "Transformer". If two rooms
-have a class of that name, the kind is "room.Transformer". A folder whose
+A kind is the short name of a public dataclass of the package, such as "Transformer". If two
+packages have a class of that name, the kind is "encoders.Transformer". A folder whose
 `__init__.py` declares `KINDS = True` contributes its classes. An index of their class statements
 gives the one module to import.
 """
@@ -75,7 +75,7 @@ def kinds_of() -> Kinds:
 def kind_of(cls: type) -> str:
     """Returns the kind of a class.
 
-    Its name, with its room if two rooms of the package have that name.
+    Its name, with its package if two packages have that name.
     """
     name = cls.__name__
     if (

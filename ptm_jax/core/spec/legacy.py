@@ -67,7 +67,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "nn": ("statistics",),
     "train": ("training",),
 }
-"""{room in an old kind "room.Class": rooms that have taken over classes of it}."""
+"""{package in an old kind "package.Class": packages that have taken over classes of it}."""
 
 
 def current(record: Mapping[str, Any]) -> Mapping[str, Any]:
