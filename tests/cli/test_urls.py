@@ -49,12 +49,14 @@ def test_every_place_of_every_command(option, url, tmp_path, monkeypatch, capsys
 
 @pytest.mark.parametrize("url", ["gs://b/r", "gs:/b/r", "s3://b", "hdfs://h/p", "file:///tmp/x",
     "az://c/p", "abfss://c@a/p", "https://h/x", "GS://B/r"])  # fmt: skip
-def test_urls_and_paths(url, tmp_path):
+def test_urls_and_paths(url, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="object stores are not supported"):
         check_local(url, "workdir")
     with pytest.raises(UserError, match="object stores are not supported"):
         writing.check_free(url)
     with pytest.raises(UserError, match="object stores are not supported"):
         ptm_jax.train("bert_mini", data=["x.txt"], workdir=url)
+    assert not list(tmp_path.iterdir())
     for path in ("runs/a", "./gs:x", "a/b:/c", "/tmp/x:y", "C:run", str(tmp_path)):
         check_local(path, "workdir")
