@@ -32,9 +32,19 @@ def furnish(folder: Path, base: Path, named: set[str]) -> None:
     (folder / "text" / "a.txt.gz").write_bytes(gzip.compress(text.encode()))
     (folder / "lines.txt").write_text("the film is long\nthe length of a list\na good story\n")
     (folder / "words.txt").write_text("king\nqueen\nhat\n")
+    topics = "".join(f"the film is long {n},{'ab'[n % 2]}\n" for n in range(20))
+    for name in ("train", "new", "more"):
+        (folder / f"{name}.csv").write_text(f"question,category\n{topics}")
     tuning = ["--init", "CHECKPOINT", "--task", "sst2", "--data", "SST-2", "--epochs", "1"]
     first = ["--data", "text/a.txt", "--set", "recipe.phases.0.steps=2"]
-    runs = {"sst2": tuning, "mini": ["bert_mini", *first], "quickstart": ["bert_mini", *first]}
+    columns = ["--text-column", "question", "--label-column", "category", "--epochs", "1"]
+    own = ["--init", "CHECKPOINT", "--data", "train.csv", *columns]
+    runs = {
+        "own": own,
+        "sst2": tuning,
+        "mini": ["bert_mini", *first],
+        "quickstart": ["bert_mini", *first],
+    }
     with tiny_runs.compiling(base / "compiled"):
         for name, words in runs.items():
             if f"runs/{name}" in named:
