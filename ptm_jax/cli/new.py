@@ -3,9 +3,9 @@ source of text, or a task of your own.
 
 Example:
   ptm new objective mine.py
-  ptm train mine.py --data TEXT --workdir runs/mine
+    then: ptm train mine.py --data TEXT --workdir runs/mine
   ptm new task mine.py
-  ptm train --init MODEL --task mine.py:mine --data TABLE --workdir runs/mine
+    then: ptm train --init MODEL --task mine.py:mine --data TABLE --workdir runs/mine
 
 The file trains as it is. Its docstring has the command, and what to change.
 """
