@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +20,6 @@ from ptm_jax.tasks.tables.own_tables import OwnTable
 
 if TYPE_CHECKING:
     from ptm_jax.inference.pretrained import Pretrained
-
-
-BLOCK = 1024
-"""Examples of a file that are predicted together."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,23 +154,6 @@ def evaluate(
         remarks[f"texts are longer than {length} tokens; their ends are cut off"] += short
     metrics = measured(task, examples, predictions) if labels else {}
     return Evaluation(task, source, examples, predictions, metrics, remarks + cut)
-
-
-def blocks(
-    model: Pretrained, task: Task, path: str, remarks: Remarks, size: int = BLOCK
-) -> Iterator[tuple[list[Any], Sequence[Any]]]:
-    """Yields (examples, predictions) of a file without labels, `size` examples at a time.
-
-    Counts truncated texts in `remarks`. Raises UserError.
-    """
-    task, length = task_for(model, task), length_of(model, task)
-    kind, examples = kind_of(task.examples), task.examples.read(path, remarks, False)
-    while block := list(itertools.islice(examples, size)):
-        predictions, cut = kind.predict(model, task.examples, block, length, 32)
-        if short := cut.pop("cut", 0):
-            remarks[f"texts are longer than {length} tokens; their ends are cut off"] += short
-        remarks.update(cut)
-        yield block, predictions
 
 
 def rows_of(

@@ -308,6 +308,11 @@ def _predict(args: Args) -> int:
         raise UserError(
             f"--task {args.task} reads a file of examples (--input); leave --text and --pair"
         )
+    if flags := options.given(args, (*predict_files.OPTIONS, "overwrite", "index", "json")):
+        raise UserError(
+            f"{flags[0]} is for lines of text and for tables of your own; --task {args.task} reads "
+            "a benchmark's file whole, and writes its server's format: leave it out"
+        )
     request = evaluations.Request(
         task=args.task, model=args.model, data=(args.input,), split="test", adapter=args.adapter,
         ensemble=args.ensemble, beside=args.beside,

@@ -19,7 +19,8 @@ from ptm_jax.inference.uses import Request, Result, Use
 if TYPE_CHECKING:
     from ptm_jax.cli.models.predict import Args
     from ptm_jax.inference.streams.lines import Source
-    from ptm_jax.inference.streams.running import Summary
+    from ptm_jax.inference.streams.row_formats import Format
+    from ptm_jax.inference.streams.running import Stream, Summary
 
 OPTIONS = ("block", "strict", "text_column", "pair_column")
 """Options that need a file of texts."""
@@ -33,6 +34,17 @@ def check(args: Args, use: Use, streams: bool) -> None:
         raise UserError(f"--index is for --task similar or search; the task is {use.name}")
     if use.ranking is not None and args.strict:
         raise UserError("--strict is for a result for each line; leave it out")
+    _check_block(args)
+
+
+def check_options(args: Args) -> None:
+    """Raises UserError for options that a table of the user's does not take."""
+    if args.index is not None:
+        raise UserError(f"--index is for --task similar or search; the task is {args.task}")
+    _check_block(args)
+
+
+def _check_block(args: Args) -> None:
     if args.block < 1:
         raise UserError(f"--block is {args.block}; a block has at least one line")
 
@@ -44,17 +56,28 @@ def run(args: Args, use: Use, request: Request, model: object, parts: Sequence[o
     """
     from ptm_jax.inference.streams import row_formats, running
 
-    source = _source(args, use)
     output = None if args.output is None else Path(args.output)
+    stream = running.Stream(
+        use=use, model=model, request=request, source=_source(args, use), block=args.block,
+        strict=args.strict,
+    )  # fmt: skip
+    put(args, stream, row_formats.format_of(use, output, args.json, stream.width), parts)
+    return 0
+
+
+def put(args: Args, stream: Stream, form: Format, parts: Sequence[object]) -> None:
+    """Writes the results of a stream to --output, or those that are missing; else prints them.
+
+    `parts` are the models whose hash the record has. Raises UserError.
+    """
+    from ptm_jax.inference.streams import running
+
+    output, source = None if args.output is None else Path(args.output), stream.source
     settled = output is not None and (not output.exists() or stat.S_ISREG(output.stat().st_mode))
     digest, total = (None, None) if source.path is None else source.digest()
-    stream = running.Stream(
-        use=use, model=model, request=request, source=source, block=args.block,
-        strict=args.strict, total=total,
-    )  # fmt: skip
-    form = row_formats.format_of(use, output, args.json, stream.width)
+    stream = dataclasses.replace(stream, total=total)
     if settled:
-        record = _record(args, use, digest, parts, ("top", "seed", "max_new_tokens"))
+        record = _record(args, stream.use, digest, parts, ("top", "seed", "max_new_tokens"))
         record["ending"] = output.suffix
         summary = running.written(stream, form, output, record, overwrite=args.overwrite)
     elif output is not None:
@@ -64,7 +87,6 @@ def run(args: Args, use: Use, request: Request, model: object, parts: Sequence[o
         sys.stdout.flush()
         summary = running.printed(stream, form, sys.stdout.buffer)
     _report(summary, args.output)
-    return 0
 
 
 def rank(

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ptm_jax.cli import options
+from ptm_jax.cli.models import predict_files
 
 if TYPE_CHECKING:
     from ptm_jax.cli.models.predict import Args
 
 TABLES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
-JSON = (".jsonl", ".json")
+JSON, CELLS = (".jsonl", ".json"), (".csv", ".tsv")
 
 
 def task_of(args: Args) -> str | None:
@@ -32,43 +30,29 @@ def task_of(args: Args) -> str | None:
 
 
 def run(args: Args) -> int:
-    """Writes a row for each row of the table, in blocks; prints them without --output.
-    Raises UserError."""
+    """Writes a row for each row of the table, or those that are missing; prints them without
+    --output. Raises UserError."""
+    from ptm_jax.inference.streams import row_formats
     from ptm_jax.tasks import evaluating
     from ptm_jax.tasks.catalogue import catalogue
-    from ptm_jax.tasks.formats.taskdata import Remarks, print_remarks
-    from ptm_jax.tasks.tables import prediction_tables
+    from ptm_jax.tasks.formats.taskdata import print_remarks
+    from ptm_jax.tasks.tables import table_stream
     from ptm_jax.tuning import scoring
 
+    predict_files.check_options(args)
+    output = None if args.output is None else Path(args.output)
+    ending = "" if output is None else output.suffix.lower()
+    objects = ending in JSON or (args.json and ending not in CELLS)
     models = scoring.load((args.model, *args.ensemble), args.adapter)
     task = evaluating.task_of(models[0], catalogue.get(args.task))
-    remarks, count = Remarks(), 0
-    ending = Path(args.output or "").suffix.lower()
-
-    def blocks():
-        nonlocal count
-        for block in evaluating.blocks(scoring.together(models), task, args.input, remarks):
-            count += len(block[0])
-            yield block
-
-    if args.json or ending in JSON:
-        lines = (f"{line}\n" for block in blocks() for line in evaluating.lines(task, *block))
+    stream = table_stream.stream_of(
+        scoring.together(models), task, Path(args.input), block=args.block, strict=args.strict,
+        objects=objects,
+    )  # fmt: skip
+    if objects:
+        form = row_formats.format_of(stream.use, output, True, stream.width)
     else:
-        rows = (row for block in blocks() for row in evaluating.rows_of(task, *block))
-        separator = prediction_tables.SEPARATORS.get(ending, ",")
-        lines = prediction_tables.lines(rows, separator, paired=len(task.examples.text_columns) > 1)
-    if args.output is None:
-        sys.stdout.writelines(lines)
-    else:
-        _write(Path(args.output), lines)
-        options.say(f"wrote {count:,} predictions to {args.output}")
-    print_remarks(remarks, args.input)
+        form = row_formats.Table(stream.use, ending != ".tsv")
+    predict_files.put(args, stream, form, models)
+    print_remarks(stream.remarks, args.input)
     return 0
-
-
-def _write(path: Path, lines: Iterator[str]) -> None:
-    """Writes the file, whole or not at all."""
-    draft = path.with_name(path.name + ".draft")
-    with draft.open("w", encoding="utf8", newline="") as file:
-        file.writelines(lines)
-    draft.replace(path)

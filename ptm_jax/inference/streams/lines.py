@@ -68,7 +68,7 @@ class Source:
     def columns(self) -> list[str]:
         """Returns the columns of the first row of a table. Raises UserError."""
         with opened(self.path) as stream:
-            first = next(_raw(self, stream), (1, "", ""))[1]
+            first = next(numbered(self, stream), (1, "", ""))[1]
         if self.format == ".jsonl":
             with contextlib.suppress(ValueError, RecursionError):
                 fields = json.loads(first)
@@ -83,7 +83,7 @@ class Source:
         read = {".csv": _csv, ".tsv": _tsv, ".jsonl": _jsonl}.get(self.format, _plain)
         try:
             with _stdin() if self.path is None else opened(self.path) as stream:
-                yield from map(_checked, read(self, stream))
+                yield from map(checked, read(self, stream))
         except DAMAGED as error:
             raise broken(Path(self.name), f"is a damaged archive ({error})") from None
         except OSError as error:
@@ -104,9 +104,9 @@ def _stdin() -> contextlib.AbstractContextManager[BinaryIO]:
     return contextlib.nullcontext(sys.stdin.buffer)
 
 
-def _raw(source: Source, stream: BinaryIO) -> Iterator[tuple[int, str, str]]:
+def numbered(source: Source, stream: BinaryIO) -> Iterator[tuple[int, str, str]]:
     """Yields (number, line without its end, fault). Bytes that are not UTF-8 become surrogates,
-    which `_checked` refuses."""
+    which `checked` refuses."""
     number = 0
     while raw := stream.readline(LONGEST):
         number, fault = number + 1, ""
@@ -124,12 +124,12 @@ def _raw(source: Source, stream: BinaryIO) -> Iterator[tuple[int, str, str]]:
 
 
 def _plain(source: Source, stream: BinaryIO) -> Iterator[Line]:
-    for number, text, fault in _raw(source, stream):
+    for number, text, fault in numbered(source, stream):
         yield Line(number, text.strip(), fault=fault)
 
 
 def _jsonl(source: Source, stream: BinaryIO) -> Iterator[Line]:
-    for number, text, fault in _raw(source, stream):
+    for number, text, fault in numbered(source, stream):
         if fault or not text.strip():
             yield Line(number, text.strip(), fault=fault)
             continue
@@ -147,14 +147,14 @@ def _jsonl(source: Source, stream: BinaryIO) -> Iterator[Line]:
 def _tsv(source: Source, stream: BinaryIO) -> Iterator[Line]:
     rows = (
         (number, text.split("\t") if text else [], text, fault)
-        for number, text, fault in _raw(source, stream)
+        for number, text, fault in numbered(source, stream)
     )
     return _table(source, rows)
 
 
 def _csv(source: Source, stream: BinaryIO) -> Iterator[Line]:
     csv.field_size_limit(LONGEST)
-    reader = csv.reader((f"{text}\n" for _, text, _ in _raw(source, stream)), strict=True)
+    reader = csv.reader((f"{text}\n" for _, text, _ in numbered(source, stream)), strict=True)
 
     def rows():
         start = 1
@@ -209,7 +209,7 @@ def _of_fields(source: Source, number: int, fields: dict) -> Line:
     return Line(number, **values)
 
 
-def _checked(line: Line) -> Line:
+def checked(line: Line) -> Line:
     """The line, refused where it is empty or has no UTF-8 form."""
     fault = line.fault or ("" if line.text else "it is empty")
     try:

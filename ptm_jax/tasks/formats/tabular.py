@@ -113,7 +113,7 @@ def rows(
     elif kind == ".csv":
         lines = textfiles.csv_rows(path, io.StringIO(text, newline=""))
     else:
-        lines = spreadsheets.of_tabs(text)
+        lines = spreadsheets.of_tabs(text.split("\n"))
     yield from _table(path, lines, columns, needed, broken_row=broken_row)
 
 

@@ -69,13 +69,26 @@ class OwnTable(TaskExamples):
         for place, fields in tabular.rows(path, encoding=self.encoding, spreadsheet=True):
             if tuple(fields) != names:
                 names = tuple(fields)
-                columns = {
-                    name: cells.column_of(name, names, str(path)) for name in self.text_columns
-                }
-                for name in self.label_columns:
-                    if labels or name in names:
-                        columns[name] = cells.column_of(name, names, str(path))
+                columns = self.columns_of(names, str(path), labels)
             yield place, {name: fields[column] for name, column in columns.items()}
+
+    def columns_of(self, names: Sequence[str], path: str, labels: bool) -> Mapping[str, str]:
+        """Returns {column that the examples name: column of the table} (`records`).
+        Raises UserError."""
+        labelled = (name for name in self.label_columns if labels or name in names)
+        return {
+            name: cells.column_of(name, names, path) for name in (*self.text_columns, *labelled)
+        }
+
+    def read(
+        self, path: str | Path, remarks: Remarks | None = None, labels: bool = True
+    ) -> Iterator[Any]:
+        for number, (place, row) in enumerate(self.records(path, labels)):
+            yield self.example(place, row, number, labels)
+
+    def example(self, place: str, row: Row, number: int, labels: bool) -> Any:
+        """Returns the example of a row, the `number`-th from 0. Raises UserError."""
+        raise NotImplementedError
 
 
 def label_of(place: str, column: str, row: Row) -> str:
@@ -109,14 +122,11 @@ class OwnTexts(OwnTable, Labelled):
             return [example.label for example in examples]
         return dividing.ranges([float(example.label) for example in examples])
 
-    def read(
-        self, path: str | Path, remarks: Remarks | None = None, labels: bool = True
-    ) -> Iterator[Example]:
-        for number, (place, row) in enumerate(self.records(path, labels)):
-            texts = [cells.text_of(place, name, row[name]) for name in self.text_columns]
-            label = self._label(place, row, labels)
-            second = texts[1] if len(texts) > 1 else None
-            yield Example(texts[0], second, label, place, number)
+    def example(self, place: str, row: Row, number: int, labels: bool) -> Example:
+        texts = [cells.text_of(place, name, row[name]) for name in self.text_columns]
+        label = self._label(place, row, labels)
+        second = texts[1] if len(texts) > 1 else None
+        return Example(texts[0], second, label, place, number)
 
     def _label(self, place: str, row: Row, required: bool) -> str | None:
         """Returns a class, or a number as Python spells it. A label that need not be there is None
@@ -185,15 +195,12 @@ class OwnLabels(OwnTable):
         fields = {"label": ((len(self.labels),), np.float32), "label_weights": ((), np.float32)}
         return taskrows.spec_of(length) | fields
 
-    def read(
-        self, path: str | Path, remarks: Remarks | None = None, labels: bool = True
-    ) -> Iterator[Several]:
-        for number, (place, row) in enumerate(self.records(path, labels)):
-            texts = [cells.text_of(place, name, row[name]) for name in self.columns]
-            known = all(name in row for name in self.label)
-            names = self.names_in(place, row, labels) if known else None
-            second = texts[1] if len(texts) > 1 else None
-            yield Several(texts[0], second, names, place, number)
+    def example(self, place: str, row: Row, number: int, labels: bool) -> Several:
+        texts = [cells.text_of(place, name, row[name]) for name in self.columns]
+        known = all(name in row for name in self.label)
+        names = self.names_in(place, row, labels) if known else None
+        second = texts[1] if len(texts) > 1 else None
+        return Several(texts[0], second, names, place, number)
 
     def names_in(self, place: str, row: Row, required: bool = True) -> tuple[str, ...]:
         """Returns the labels of a row; unknown ones are left out unless they are `required`.
@@ -299,23 +306,20 @@ class OwnTags(OwnTable, Tagged):
     def strata(self, examples: Sequence[Sentence]) -> Sequence[Hashable]:
         return dividing.rarest([sorted({*example.tags} - {"O"}) for example in examples])
 
-    def read(
-        self, path: str | Path, remarks: Remarks | None = None, labels: bool = True
-    ) -> Iterator[Sentence]:
-        for place, row in self.records(path, labels):
-            words = cells.words_of(row[self.words])
-            if not words:
-                raise UserError(
-                    f"{place}: the column {self.words} is empty; fill it in, or remove the row"
-                )
-            tags = cells.words_of(row[self.tags]) if self.tags in row else []
-            if len(tags) != len(words) and (labels or tags):
-                raise UserError(
-                    f"{place}: the column {self.words} has {len(words)} words and {self.tags} "
-                    f"{len(tags)} tags; every word needs one. Correct the row, or remove it"
-                )
-            tagged = tuple(self._tag(tag, place) if labels else tag for tag in tags) or None
-            yield Sentence(tuple(words), tagged, place)
+    def example(self, place: str, row: Row, number: int, labels: bool) -> Sentence:
+        words = cells.words_of(row[self.words])
+        if not words:
+            raise UserError(
+                f"{place}: the column {self.words} is empty; fill it in, or remove the row"
+            )
+        tags = cells.words_of(row[self.tags]) if self.tags in row else []
+        if len(tags) != len(words) and (labels or tags):
+            raise UserError(
+                f"{place}: the column {self.words} has {len(words)} words and {self.tags} "
+                f"{len(tags)} tags; every word needs one. Correct the row, or remove it"
+            )
+        tagged = tuple(self._tag(tag, place) if labels else tag for tag in tags) or None
+        return Sentence(tuple(words), tagged, place)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -341,27 +345,22 @@ class OwnQuestions(OwnTable, Questions):
     def unit(example: Asked, number: int) -> Hashable:
         return dividing.key_of(example.context)
 
-    def read(
-        self, path: str | Path, remarks: Remarks | None = None, labels: bool = True
-    ) -> Iterator[Asked]:
-        for number, (place, row) in enumerate(self.records(path, labels)):
-            question, context = (
-                cells.text_of(place, name, row[name]) for name in self.text_columns
+    def example(self, place: str, row: Row, number: int, labels: bool) -> Asked:
+        question, context = (cells.text_of(place, name, row[name]) for name in self.text_columns)
+        answers = answers_of(row.get(self.answer))
+        missing = [answer for answer in answers if answer not in context]
+        if labels and missing and len(missing) == len(answers):
+            raise UserError(
+                f"{place}: the column {self.answer} holds {cells.shown(missing[0])!r}, which "
+                f"is not in the column {self.passage}; correct the answer, or remove the row"
             )
-            answers = answers_of(row.get(self.answer))
-            missing = [answer for answer in answers if answer not in context]
-            if labels and missing and len(missing) == len(answers):
-                raise UserError(
-                    f"{place}: the column {self.answer} holds {cells.shown(missing[0])!r}, which "
-                    f"is not in the column {self.passage}; correct the answer, or remove the row"
-                )
-            if labels and not answers and not self.unanswered:
-                raise UserError(
-                    f"{place}: the column {self.answer} is empty, as no answer of the training "
-                    "data is; fill it in, or remove the row"
-                )
-            placed = tuple((answer, context.find(answer)) for answer in answers)
-            yield Asked(question, context, placed, place, str(number))
+        if labels and not answers and not self.unanswered:
+            raise UserError(
+                f"{place}: the column {self.answer} is empty, as no answer of the training "
+                "data is; fill it in, or remove the row"
+            )
+        placed = tuple((answer, context.find(answer)) for answer in answers)
+        return Asked(question, context, placed, place, str(number))
 
 
 def answers_of(value: object) -> list[str]:

@@ -21,7 +21,7 @@ def lines(rows: Iterable[Mapping[str, Any]], separator: str, *, paired: bool) ->
     columns = [name for name in COLUMNS if paired or name != "pair"]
     yield _line(columns, separator)
     for row in rows:
-        yield _line([_cell(row.get(name)) for name in columns], separator)
+        yield _line([cell(row.get(name)) for name in columns], separator)
 
 
 def _line(cells: list[str], separator: str) -> str:
@@ -30,7 +30,7 @@ def _line(cells: list[str], separator: str) -> str:
     return text.getvalue()
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
     """Returns a value as it is written: a number to six significant digits, "" for none."""
     if value is None:
         return ""

@@ -1,0 +1,247 @@
+"""`ptm predict` of a run on a user's table: a row for each row, in blocks, resumed."""
+
+import csv
+import gzip
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+import ptm_jax
+from ptm_jax.cli import main
+from ptm_jax.core.errors import UserError
+from ptm_jax.tasks.tables import table_stream
+from ptm_jax.tasks.tables.own_tables import OwnLabels, OwnQuestions, OwnTags, OwnTexts
+from support import tiny_checkpoint
+from support import tiny_runs as tiny
+
+DRAW = np.random.default_rng(0)
+TEXTS = [" ".join(DRAW.choice(tiny_checkpoint.WORDS, DRAW.integers(2, 9))) for _ in range(30)]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("own")
+    model = tiny_checkpoint.write(folder / "model", scale=0.5)
+    with (folder / "train.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(
+            [("text", "topic"), *zip(TEXTS, ["yes", "no"] * 15, strict=True)]
+        )
+    words = ["train", "--init", str(model), "--data", str(folder / "train.csv")]
+    words += ["--text-column", "text", "--label-column", "topic", "--heldout", "0.2"]
+    words += ["--epochs", "1", "--batch", "8", "--length", "64", "--workdir", str(folder / "run")]
+    with tiny.compiling(tmp_path_factory.getbasetemp() / "compiled"):
+        assert main.main(words) == 0
+        yield str(folder / "run")
+
+
+HARD = f"""id,text,topic
+1,{TEXTS[0]},yes
+2,,no
+3,"{TEXTS[1]}
+{TEXTS[2]}",other
+
+4,{TEXTS[3]}
+5,"{TEXTS[4]}"x,yes
+6,\udcff,yes
+7,{TEXTS[5]},
+"""
+REASONS = {
+    3: "the column text is empty; fill it in, or remove the row",
+    6: "it is empty",
+    7: "it has 2 columns, not 3",
+    8: "it is not CSV (',' expected after '\"')",
+    9: "it is not UTF-8 text",
+}
+"""{line of HARD: why it is refused}."""
+
+
+def rows_of(path):
+    with path.open(encoding="utf8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_row_out_for_each_row_in(run, tmp_path, capsys):
+    table, out = tmp_path / "new.csv", tmp_path / "out.csv"
+    table.write_text(HARD, encoding="utf8", errors="surrogateescape")
+    words = ["predict", run, "--input", str(table), "--output"]
+    assert main.main([*words, str(out)]) == 0
+    printed = capsys.readouterr().err
+    assert "wrote 8 rows to" in printed
+    assert "refused: 5 (lines 3, 6, 7, 8, 9); the reason is in the row" in printed
+    rows = rows_of(out)
+    assert list(rows[0]) == ["line", "text", "gold", "prediction", "score", "error"]
+    assert [int(row["line"]) for row in rows] == [2, 3, 4, 6, 7, 8, 9, 10]
+    assert {int(row["line"]): row["error"] for row in rows if row["error"]} == REASONS
+    good = [row for row in rows if not row["error"]]
+    texts = [TEXTS[0], f"{TEXTS[1]}\n{TEXTS[2]}", TEXTS[5]]
+    assert [row["text"] for row in good] == texts
+    assert [row["gold"] for row in good] == ["yes", "", ""]
+    for row, scores in zip(good, ptm_jax.load(run).classify(texts), strict=True):
+        assert row["prediction"] == max(scores, key=scores.get)
+        assert float(row["score"]) == pytest.approx(max(scores.values()), abs=1e-5)
+
+    assert main.main([*words, str(tmp_path / "s.csv"), "--strict"]) == 1
+    assert f"line 3 is refused: {REASONS[3]}; correct it" in capsys.readouterr().err
+    assert [row["line"] for row in rows_of(tmp_path / "s.csv")] == ["2"]
+    for ending in (".jsonl", ".json"):
+        assert main.main([*words, str(tmp_path / f"out{ending}"), "--block", "3"]) == 0
+    objects = json.loads((tmp_path / "out.json").read_text())
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert list(map(json.loads, lines)) == objects
+    for row, fields in zip(rows, objects, strict=True):
+        assert str(fields["line"]) == row["line"] and fields.get("error", "") == row["error"]
+        assert fields.get("prediction", "") == row["prediction"]
+        assert "error" in fields or {*fields["scores"]} == {"yes", "no"}
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".json"])
+def test_blocks_and_a_stop_change_no_byte(ending, run, tmp_path, capsys):
+    table = tmp_path / "new.tsv"
+    rows = [text if n % 7 else "" for n, text in enumerate(TEXTS)]
+    table.write_text("".join(f"{n}\t{text}\n" for n, text in [("id", "text"), *enumerate(rows)]))
+    out, other = tmp_path / f"a{ending}", tmp_path / f"b{ending}"
+    words = ["predict", run, "--task", "classify", "--input", str(table), "--output"]
+    assert main.main([*words, str(out)]) == 0
+    assert main.main([*words, str(other), "--block", "4"]) == 0
+    complete = out.read_bytes()
+    assert other.read_bytes() == complete
+    record = tmp_path / f"b{ending}.progress"
+    entries = record.read_bytes().splitlines(keepends=True)
+    record.write_bytes(b"".join(entries[:4]))  # the command, and three blocks
+    other.write_bytes(complete[: json.loads(entries[3])["bytes"] - 2])  # cut inside a row
+    capsys.readouterr()
+    assert main.main([*words, str(other), "--block", "5"]) == 0
+    assert "of them before" in capsys.readouterr().err
+    assert other.read_bytes() == complete
+    assert main.main([*words, str(other)]) == 0
+    assert "is complete: 30 rows" in capsys.readouterr().err
+
+    table.write_text(f"id\ttext\n0\t{TEXTS[0]}\n")
+    assert main.main([*words, str(other)]) == 1
+    assert "begun with another input" in capsys.readouterr().err
+    assert other.read_bytes() == complete
+    assert main.main([*words, str(other), "--overwrite"]) == 0
+    assert "wrote 1 rows" in capsys.readouterr().err
+
+
+REFUSED = {
+    "a missing column": ("a,b\n1,2\n", (), "has no column 'text'; its first row names 'a', 'b'"),
+    "no rows": ("text\n", (), "has no examples below its first line"),
+    "a block of nothing": ("text\na\n", ("--block", "0"), "a block has at least one line"),
+    "two columns of a name": ("text,text\na,b\n", (), "two columns are named 'text'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_tables_that_are_refused(name, run, tmp_path, capsys):
+    text, more, message = REFUSED[name]
+    (tmp_path / "new.csv").write_text(text)
+    words = ["predict", run, "--input", str(tmp_path / "new.csv"), *more]
+    assert main.main([*words, "--output", str(tmp_path / "out.csv")]) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "more", [("--strict",), ("--block", "5"), ("--overwrite",), ("--text-column", "a")]
+)
+def test_benchmarks_refuse_the_options_of_streams(more, run, tmp_path, capsys):
+    (tmp_path / "test.tsv").write_text("index\tsentence\n0\ta good film\n")
+    words = ["predict", run, "--task", "sst2", "--input", str(tmp_path / "test.tsv"), *more]
+    assert main.main(words) == 1
+    err = capsys.readouterr().err
+    assert f"{more[0]} is for lines of text and for tables of your own" in err
+    assert len(err.splitlines()) == 1
+
+
+WORDS = ["good film", "a story, of ants"]
+READERS = {
+    "classify": (OwnTexts(first=("text",), label=("y",), labels=("p", "n")),
+                 {"text": WORDS, "y": ["n", "unknown"]}),
+    "rate": (OwnTexts(first=("text",), label=("y",), labels=()),
+             {"text": WORDS, "y": ["1,5", ""]}),
+    "labels": (OwnLabels(columns=("text", "more"), label=("y",), labels=("p", "n")),
+               {"text": WORDS, "more": WORDS[::-1], "y": ["p,n", ""]}),
+    "ner": (OwnTags(words="text", tags="y", labels=("O", "B-X")),
+            {"text": WORDS, "y": ["O B-X", "O O O B-X"]}),
+    "answers": (OwnQuestions(asked="q", passage="text", answer="y"),
+                {"q": ["who?", "what?"], "text": WORDS, "y": ["film", ""]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".json", ".parquet", ".csv.gz"])
+@pytest.mark.parametrize("name", READERS)
+def test_rows_are_the_examples_of_training(name, ending, tmp_path):
+    """Of each task and format; the libraries of Python and Arrow write the file."""
+    examples, columns = READERS[name]
+    path = tmp_path / f"new{ending}"
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    if ending == ".parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    elif ending == ".json":
+        path.write_text(json.dumps(rows))
+    elif ending == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        opened = gzip.open if ending.endswith(".gz") else open
+        with opened(path, "wt", newline="") as file:
+            separator = "\t" if ending == ".tsv" else ";"
+            csv.writer(file, delimiter=separator).writerows([("", *columns)])
+            csv.writer(file, delimiter=separator).writerows((0, *row.values()) for row in rows)
+    lines = list(table_stream.TableSource(path, examples=examples).lines())
+    assert not any(line.fault for line in lines)
+    streamed = [line.example for line in lines]
+    read = list(examples.read(path, labels=False))
+    if ending in (".json", ".parquet"):  # their places are spelled in another way
+        streamed, read = ([one._replace(place="") for one in each] for each in (streamed, read))
+    assert streamed == read and len(read) == 2
+
+
+def test_lists_of_rows_name_faults(tmp_path):
+    path, examples = tmp_path / "new.jsonl", READERS["classify"][0]
+    path.write_text('{"text": "a"}\n{"text": ["a"]}\n\n[1]\n{"y": "p"}\n{"text": \n{"text": "b"}')
+    lines = list(table_stream.TableSource(path, examples=examples).lines())
+    assert [line.number for line in lines] == [1, 2, 3, 4, 5, 6, 7]
+    assert [line.number for line in lines if not line.fault] == [1, 7]
+    begins = ["the column text holds list", "it is empty", "it is no JSON object"]
+    begins += [f"{path} has no column 'text'", "it is not JSON"]
+    for line, begin in zip(lines[1:-1], begins, strict=True):
+        assert line.fault.startswith(begin)
+
+
+def test_memory_does_not_grow_with_the_table(tmp_path):
+    """50 MB of rows are read in less than 25 MB more than a few rows."""
+    program = """
+import resource, sys
+from pathlib import Path
+from ptm_jax.tasks.tables import table_stream
+from ptm_jax.tasks.tables.own_tables import OwnTexts
+peaks = []
+for name in ("small.csv", "large.csv"):
+    path, examples = Path(name), OwnTexts(first=("text",), label=("y",), labels=("p", "n"))
+    lines = table_stream.TableSource(path, examples=examples).lines()
+    count = sum(not line.fault for line in lines)
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+print(count, peaks[1] - peaks[0])
+"""  # fmt: skip
+    for name, count in (("small.csv", 10), ("large.csv", 12_000)):
+        with (tmp_path / name).open("w") as file:
+            file.write("text,y\n")
+            for number in range(count):
+                file.write(f'"{number} {"word, " * 700}",p\n')
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    count, growth = map(int, result.stdout.split())
+    assert count == 12_000 and growth < 25
+
+
+def test_a_file_that_is_not_there(run, tmp_path, capsys):
+    assert main.main(["predict", run, "--input", str(tmp_path / "none.csv")]) == 1
+    assert "none.csv" in capsys.readouterr().err
+    with pytest.raises(UserError, match="none.csv"):
+        list(table_stream.TableSource(tmp_path / "none.csv", examples=OwnTexts()).lines())
