@@ -47,7 +47,7 @@ SIZES = {
     "features",
     "size",
     "buckets",
-    "most",
+    "farthest",
     "memory",
 }
 FACTORS = {"scale"}  # a power of the width
