@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.data.text import dataset_folders
 from ptm_jax.inference import head_scores
 from ptm_jax.inference.text.classifying import names_of
 from ptm_jax.tasks.catalogue import Task, catalogue
@@ -111,6 +112,9 @@ def source_of(task: Task, data: Sequence[str], split: str = "heldout") -> Source
     if len(data) == 1 and (Path(data[0]).is_file() or "#" in str(data[0])):
         return Source(str(data[0]))
     if split == "test" and len(data) == 1 and Path(data[0]).is_dir():
+        splits = dataset_folders.splits_of(Path(data[0]))
+        if "test" in splits:
+            return Source(splits["test"])
         file = first_of(Path(data[0]), task.examples.test)
         if file is None:
             raise UserError(

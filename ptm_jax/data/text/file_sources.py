@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ptm_jax.core.errors import UserError, closest
 from ptm_jax.core.reading import size_of
-from ptm_jax.data.text import remote, textfiles
+from ptm_jax.data.text import dataset_folders, remote, textfiles
 from ptm_jax.data.text.documents import Document
 
 _FORMATS = f"{', '.join(textfiles.FORMATS)} (or {', '.join(textfiles.COMPRESSIONS)})"
@@ -23,7 +23,10 @@ def names_of(source: str) -> list[str]:
     if remote.is_remote(source):
         return _urls(source)
     path = Path(source).expanduser()
-    if path.is_dir():
+    if path.is_dir() and (splits := dataset_folders.splits_of(path)):
+        splits = [splits["train"]] if "train" in splits else splits.values()
+        files = [file for split in splits for file in dataset_folders.files_of(split)]
+    elif path.is_dir():
         files = _once(p for p in path.rglob("*") if p.is_file() and textfiles.file_format(p))
         if not files:
             raise UserError(f"no text files below {source}; expected {_FORMATS}")

@@ -14,7 +14,7 @@ from ptm_jax.data.text.bounded import RATIO
 
 
 @contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
+def reading(path: Path, form: str = "parquet") -> Iterator[None]:
     """Converts errors of Arrow inside the block to a UserError about `path`."""
     import pyarrow as arrow
 
@@ -22,7 +22,7 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except (arrow.ArrowException, OSError) as error:
         raise UserError(
-            f"{path} is not a readable parquet file ({str(error).splitlines()[0]})"
+            f"{path} is not a readable {form} file ({str(error).splitlines()[0]})"
         ) from None
 
 

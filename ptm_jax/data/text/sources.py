@@ -53,8 +53,9 @@ class Source:
 FILES = Source(
     kind="file",
     forms=("PATH", "GLOB", "DIR", "gs://BUCKET/PATH"),
-    help="txt, jsonl, csv, tsv, parquet, Wikipedia dumps (pages-articles.xml), Common Crawl's WET, "
-    "OpenWebText's tars; also compressed (gz, bz2, zst, xz); at a URL by Apache Beam",
+    help="txt, jsonl, csv, tsv, parquet, folders of `datasets`, Wikipedia dumps "
+    "(pages-articles.xml), Common Crawl's WET, OpenWebText's tars; also compressed (gz, bz2, zst, "
+    "xz); at a URL by Apache Beam",
     documents=file_sources.documents,
     fingerprint=file_sources.fingerprint,
     parts=file_sources.names_of,

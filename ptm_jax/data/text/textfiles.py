@@ -13,17 +13,18 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from ptm_jax.core.archives import COMPRESSIONS, DAMAGED, opened
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import check_unicode, not_utf8
-from ptm_jax.data.text import crawl, parquet, wiki
+from ptm_jax.data.text import crawl, dataset_folders, parquet, wiki
 from ptm_jax.data.text.bounded import DOCUMENT_BYTES, Bounded
 from ptm_jax.data.text.documents import Document, document
 
-FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet", ".xml", ".wet", ".tar")
+FORMATS = (".txt", ".jsonl", ".csv", ".tsv", ".parquet", ".arrow", ".xml", ".wet", ".tar")
 TEXT_FIELDS = (
     "text",
     "sentence",
@@ -64,7 +65,7 @@ def read(path: Path, document_bytes: int = DOCUMENT_BYTES) -> Iterator[Document]
     end of a document.
     """
     kinds = {".txt": _text, ".jsonl": _jsonl, ".csv": _csv, ".tsv": _tsv, ".parquet": _parquet}
-    kinds |= {".xml": wiki.documents, ".wet": crawl.wet, ".tar": crawl.texts}
+    kinds |= {".arrow": _arrow, ".xml": wiki.documents, ".wet": crawl.wet, ".tar": crawl.texts}
     has_text = False
     try:
         with Bounded(opened(path), path, document_bytes) as stream:
@@ -216,17 +217,28 @@ def _check_once(place: str, what: str, name: str, names: list[str]) -> None:
 def _parquet(stream: Bounded, path: Path) -> Iterator[Document]:
     plain = path.suffix.lower() not in COMPRESSIONS
     with parquet.reading(path):
-        file = parquet.opened(path, stream.limit, None if plain else io.BytesIO(stream.read()))
-        texts = parquet.texts(file)
-        if not texts:
-            raise UserError(
-                f"{path} has no string column; its columns are {', '.join(file.schema_arrow.names)}"
-            )
-        column = next((name for name in TEXT_FIELDS if name in texts), None)
-        if column is None:
-            first = list(itertools.islice(parquet.rows(file, path, stream.limit, texts), 100))
-            column = max(texts, key=lambda name: sum(len(row[name] or "") for row in first))
-        _check_once(str(path), "columns", column, file.schema_arrow.names)
-        for row in parquet.rows(file, path, stream.limit, [column]):
-            if row[column] and (item := document(row[column].splitlines())):
-                yield item
+        source = None if plain else io.BytesIO(stream.read())
+        yield from _columns(lambda: parquet.opened(path, stream.limit, source), stream, path)
+
+
+def _arrow(stream: Bounded, path: Path) -> Iterator[Document]:
+    with parquet.reading(path, "Arrow"):
+        yield from _columns(lambda: dataset_folders.ArrowFile(path), stream, path)
+
+
+def _columns(opened: Callable[[], Any], stream: Bounded, path: Path) -> Iterator[Document]:
+    """Yields the texts of the column with a known name, else of the longest."""
+    file = opened()
+    texts = parquet.texts(file)
+    if not texts:
+        raise UserError(
+            f"{path} has no string column; its columns are {', '.join(file.schema_arrow.names)}"
+        )
+    column = next((name for name in TEXT_FIELDS if name in texts), None)
+    if column is None:
+        first = list(itertools.islice(parquet.rows(file, path, stream.limit, texts), 100))
+        column = max(texts, key=lambda name: sum(len(row[name] or "") for row in first))
+    _check_once(str(path), "columns", column, file.schema_arrow.names)
+    for row in parquet.rows(opened(), path, stream.limit, [column]):
+        if row[column] and (item := document(row[column].splitlines())):
+            yield item

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from ptm_jax.core.errors import UserError, closest, unknown
+from ptm_jax.data.text import dataset_folders
 from ptm_jax.inference import head_scores
 
 # `marked`, `senses` and `unrolled` register formats.
@@ -180,6 +181,8 @@ class Labelled(TaskExamples):
         )
         if isinstance(value, float) and math.isnan(value) and self.labels:
             return ""
+        if (number := dataset_folders.number_in(value, self.labels)) is not None:
+            return number
         return text.lower() if isinstance(value, bool) else text.strip()
 
     def number(self, example: Example) -> float:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.text import tfds_sources
+from ptm_jax.data.text import dataset_folders, tfds_sources
 from ptm_jax.inference.text import answering
 from ptm_jax.inference.text.answering import Window
 from ptm_jax.tasks.formats import json_text, tabular, taskdata, taskrows
@@ -187,7 +187,8 @@ class Questions(TaskExamples, answering.LongTexts):
 def _entries(path: Path, encoding: str) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
     """Yields (place, id, text, entry) of each question, in any of the layouts.
     Raises UserError."""
-    if path.suffix == ".parquet" or _is_lines(text := tabular.text_of(path, encoding)):
+    table = path.suffix == ".parquet" or dataset_folders.is_split(path)
+    if table or _is_lines(text := tabular.text_of(path, encoding)):
         for place, entry in tabular.rows(path, encoding=encoding):
             context = needed_text(place, entry, "context")
             yield place, str(need(place, entry, "id")), context, entry

@@ -30,7 +30,7 @@ import numpy as np
 from ptm_jax.core import archives
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import broken, not_utf8, size_of
-from ptm_jax.data.text import parquet, textfiles, tfds_sources
+from ptm_jax.data.text import dataset_folders, textfiles, tfds_sources
 from ptm_jax.data.text.bounded import DOCUMENT_BYTES, RATIO, Bounded
 from ptm_jax.tasks.formats import spreadsheets
 from ptm_jax.tasks.formats.json_text import Places, json_of, one_text, repeated
@@ -101,8 +101,8 @@ def rows(
         yield from FORMATS[format](path, encoding)
         return
     kind = textfiles.file_format(path) or path.suffix
-    if kind == ".parquet":
-        yield from _parquet(path)
+    if kind == ".parquet" or dataset_folders.is_split(path):
+        yield from dataset_folders.rows(path)
         return
     text = text_of(path, encoding)
     if text.lstrip()[:1] in ("{", "["):
@@ -185,13 +185,15 @@ def digest(path: str) -> str:
     if path.startswith(tfds_sources.START):
         return tfds_sources.fingerprint(path.partition("#")[0])
     state, folder = hashlib.sha256(), Path(path).is_dir()
-    if not folder and size_of(Path(path)) > LARGEST:
+    if Path(path).is_file() and size_of(Path(path)) > LARGEST:
         raise broken(
             Path(path),
             f"has {size_of(Path(path)):,} bytes; a file of a task has at most {LARGEST:,}; "
             "divide it",
         )
-    for file in sorted(Path(path).rglob("*")) if folder else [Path(path)]:
+    split = dataset_folders.is_split(path)
+    every = dataset_folders.files_of(path) if split else [Path(path)]
+    for file in sorted(Path(path).rglob("*")) if folder else every:
         if file.is_file():
             with file.open("rb") as stream:
                 while piece := stream.read(1 << 20):
@@ -252,12 +254,6 @@ def json_data(path: Path, encoding: str, expected: str) -> tuple[list, Places]:
     if not isinstance(content, dict) or not isinstance(content.get("data"), list):
         raise UserError(f"{path}:1: no field data with a list of {expected}")
     return content["data"], Places(path, text)
-
-
-def _parquet(path: Path) -> Iterator[Row]:
-    with parquet.reading(path):
-        rows = parquet.rows(parquet.opened(path, DOCUMENT_BYTES), path, DOCUMENT_BYTES)
-        yield from ((f"{path}: row {number}", row) for number, row in enumerate(rows, 1))
 
 
 @format_of("labelled")

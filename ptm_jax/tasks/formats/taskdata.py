@@ -22,7 +22,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.corpora import store
 from ptm_jax.data.rows.spelled import Spelled
-from ptm_jax.data.text import tfds_sources
+from ptm_jax.data.text import dataset_folders, tfds_sources
 from ptm_jax.data.tokenizers import saved, vocabularies
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.words import opened
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from ptm_jax.data.tokenizers.tokenizing import Tokenizer
 
 TENTH = 10  # one of this number of examples is held out if a data set is one file
+
+HELD = ("validation", "validation_matched", "dev", "test")
+"""Names of the split that is held out, the first that a data set has."""
 
 Remarks = collections.Counter
 
@@ -164,6 +167,8 @@ class TaskExamples(slots.Examples):
                 "one file, or two; given "
                 f"{', '.join(map(str, sources)) or 'nothing'}{missing}"
             )
+        if splits := dataset_folders.splits_of(paths[0]):
+            return _of_splits(splits)
         return self._within(paths[0])
 
     def _within(self, folder: Path) -> dict[str, Source]:
@@ -290,13 +295,16 @@ def halves(path: str) -> dict[str, Source]:
 
 def _tfds_splits(name: str) -> dict[str, Source]:
     splits = tfds_sources.builder_of(name).info.splits
-    held = next(
-        (split for split in ("validation", "validation_matched", "dev", "test") if split in splits),
-        None,
-    )
-    if held is None:
-        return halves(f"{name}#train")
-    return {"train": Source(f"{name}#train"), "heldout": Source(f"{name}#{held}")}
+    return _of_splits({"train": f"{name}#train"} | {split: f"{name}#{split}" for split in splits})
+
+
+def _of_splits(splits: Mapping[str, str]) -> dict[str, Source]:
+    """The splits to train on and to hold out, given the sources of all."""
+    held = next((splits[name] for name in HELD if name in splits), None)
+    train = splits.get("train", next(iter(splits.values())))
+    return halves(train) if held in (None, train) else dict(
+        zip(store.SPLITS, (Source(train), Source(held)), strict=True)
+    )  # fmt: skip
 
 
 def _tenth(units: Sequence[Any]) -> list[bool]:
