@@ -154,6 +154,7 @@ class Labelled(TaskExamples):
         second = tabular.needed_text(place, fields, *self.second).strip() if self.second else None
         known = labels or any(name in fields for name in self.label)
         label = self._spelled(place, fields) if known else None
+        label = None if label == "-" and not labels else label  # a row without a label
         if not first or (self.second and not second):
             raise UserError(f"{place}: the text is empty; correct the line, or remove it")
         texts = [first, *(str(fields[name]).strip() for name in self.more if fields.get(name))]

@@ -132,6 +132,10 @@ def test_rows_without_a_label_have_none(tmp_path):
     with pyarrow.ipc.new_stream(str(folder / "data-00000-of-00002.arrow"), schema) as writer:
         writer.write_table(pyarrow.Table.from_pylist(rows, schema))
     assert [row["label"] for _, row in tabular.rows(folder)][:4] == ["-"] * 4
+    examples = catalogue.get("sst2").examples
+    assert [one.label for one in examples.read(str(folder), labels=False)][:4] == [None] * 4
+    with pytest.raises(UserError, match="row 1: the label is '-'; there are 0, 1"):
+        list(examples.read(str(folder)))
 
 
 def damage(folder, what):
@@ -175,6 +179,9 @@ def test_the_folder_of_the_library_itself(tmp_path):
     data = {"sentence": ["a", "b", "c"], "label": [0, 1, -1]}
     one = datasets.Dataset.from_dict(data, features=features)
     datasets.DatasetDict(train=one, validation=one.select([1])).save_to_disk(str(tmp_path / "set"))
+    many = datasets.Dataset.from_dict({"n": [*range(50)]}).shuffle(seed=3).select(range(20))
+    many.save_to_disk(str(tmp_path / "many"), num_shards=3)
+    assert [row for _, row in tabular.rows(tmp_path / "many")] == many.to_list()
     splits = dataset_folders.splits_of(tmp_path / "set")
     assert [row["label"] for _, row in tabular.rows(splits["train"])] == ["bad", "good", "-"]
     assert [row for _, row in tabular.rows(splits["validation"])] == [
