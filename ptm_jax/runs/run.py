@@ -192,7 +192,7 @@ class Run:
         except UserError as error:
             if source is None:
                 raise UserError(
-                    f"{error} Where it is defined in your config file, give that as --config"
+                    f"{error}. Where it is defined in your config file, give that as --config"
                 ) from error
         if source is None:
             raise UserError(f"the {name} of this run is your own {part}; give its file as --config")

@@ -45,7 +45,7 @@ from ptm_jax.training.hosts import devices, group
 from ptm_jax.training.logs import console, evaluation, logs, results, writers
 from ptm_jax.training.logs.figures import figure
 from ptm_jax.training.logs.results import Result
-from ptm_jax.training.start import features, initial, setup
+from ptm_jax.training.start import features, initial, longer, setup
 from ptm_jax.training.start.init_models import opened
 from ptm_jax.training.steps import fitting, flops
 from ptm_jax.training.steps.building import building
@@ -245,6 +245,7 @@ def train(
         raise absent
     with group.together(), workdirs.alone(Path(workdir), jax.process_index() == 0) as hold:
         progress = None if quiet else console.bar
+        config = longer.continued(config, Path(workdir))
         if (result := results.finished(config, Path(workdir), progress)) is not None:
             return result
         run = Training(config, Path(workdir), progress)

@@ -101,6 +101,18 @@ def earlier(workdir: Path, record: Mapping[str, Any], config: Experiment) -> lis
     return [*known, {"step": done, "recipe": before}]
 
 
+def continued(config: Experiment, workdir: Path) -> Experiment:
+    """Returns the experiment with the recipe of the run in the workdir, if its own is one that the
+    run had before it got more steps: the first command then goes on, or finds the run complete."""
+    if not (workdir / "config.json").is_file():
+        return config
+    record, asked = workdirs.read(workdir), spec.to_json(config.system.recipe)
+    if all(one["recipe"] != asked for one in record.get("earlier", [])):
+        return config
+    recipe = rebuild(record["config"]["system"]["recipe"], kinds_of(), "recipe")
+    return dataclasses.replace(config, system=dataclasses.replace(config.system, recipe=recipe))
+
+
 def _done(workdir: Path) -> int:
     return max(workdirs.steps_of(workdir), default=0)
 
