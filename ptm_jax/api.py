@@ -308,6 +308,7 @@ def _line(one: Any, number: int) -> str:
 
 def _written(kind: str, lines: Iterable[str], folder: Path) -> str:
     """Returns the path of a file of the lines, named by their hash."""
+    check_local(folder, "workdir")
     draft, hashed = folder / f"given.{os.getpid()}", hashlib.sha256()
     with workdirs.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

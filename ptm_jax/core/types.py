@@ -243,8 +243,8 @@ class Visibility:
     allow: Any = None
     q_group: Any = None
     k_group: Any = None
-    window: Window | None = None
     strict: bool = static(False)
+    window: Window | None = None
 
     def dense(self):
         """Returns the mask as booleans [B, 1 or H, Lq, Lk], for tests and small inputs."""

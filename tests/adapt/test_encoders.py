@@ -10,7 +10,7 @@ import pytest
 
 from ptm_jax import systems
 from ptm_jax.adapt import catalogue
-from ptm_jax.adapt.parameters.levels import places
+from ptm_jax.adapt.parameters.levels import parameter_paths
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.training.steps import step
@@ -50,7 +50,7 @@ def test_every_kind_of_encoder_is_adapted(name, adapt):
     for word in ADDED.keys() & set(adapt):
         assert any(re.search(ADDED[word], path) for path in flatten(state.params)), word
     assert any(metric.startswith("adversarial_") for metric in metrics) == ("adversarial" in adapt)
-    levels = places(state.params, program.towers)
+    levels = parameter_paths(state.params, program.towers)
     assert max(place.top for place in levels.values()) >= 2
     if name == "t5_mini":
         # The layers of the decoder stand above those of the encoder.

@@ -227,8 +227,10 @@ def test_a_full_disk_leaves_the_checkpoint_before(run, text, cache, tmp_path):
         *tiny.SMALL,
     ]
 
+    size = 1000 + max(one.stat().st_size for one in workdir.iterdir() if one.is_file())
+
     def limit():
-        return resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
+        return resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
     result = subprocess.run(
         arguments, preexec_fn=limit, env=tiny.environment(cache), capture_output=True, text=True

@@ -23,6 +23,7 @@ CLASSES = [
 NEEDED = {
     "Phase": {"steps": 2, "batch": 4, "length": 8},
     "Staircase": {"full": 1, "every": 1, "divisor": 2.0},
+    "WarmupStableDecay": {"decay": 1},
     "Recipe": {"phases": (Phase(steps=2, batch=4, length=8),), "lr": 1e-3},
 }  # fmt: skip
 

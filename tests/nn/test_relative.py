@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Visibility
 from ptm_jax.kernels import reference
 from ptm_jax.nn.attention.multihead import Attention
@@ -155,7 +156,9 @@ def test_transformer_xl_terms_equal_loops(drawn, segments, clamp, placed):
     @jax.jit
     def run(params):
         queries, scores = module.apply({"params": params}, q, k, given)
-        return reference.added(queries, k, 1.0, scores)
+        logits = reference.products(queries, k, scores, Precision())
+        bias = reference.dense_bias(scores, queries.shape[1], k.shape[1])
+        return logits if bias is None else logits + bias
 
     found = np.asarray(run(params))
     p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)

@@ -9,7 +9,7 @@ import pytest
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Adafactor, Adagrad, Constant, Phase, Recipe
 from ptm_jax.training.updates import optimizers
-from ptm_jax.training.updates.sparse import Rows
+from ptm_jax.training.updates.sparse import SelectedRows
 
 SIZE, WIDTH = 7, 3
 
@@ -31,14 +31,14 @@ def test_a_path_without_a_parameter_is_refused():
     with pytest.raises(
         UserError, match="selects rows of 'main/inn', which no tower has.* 'main/in'"
     ):
-        Rows.of(params, {"main/inn": jnp.arange(2)})
+        SelectedRows.of(params, {"main/inn": jnp.arange(2)})
     with pytest.raises(UserError, match="'in', which no tower has"):  # a part of a path is none
-        Rows.of(params, {"in": jnp.arange(2)})
+        SelectedRows.of(params, {"in": jnp.arange(2)})
 
 
 def test_without_rows_nothing_is_cut():
     params, small = tree(np.random.default_rng(0)), tree(np.random.default_rng(1))
-    rows = Rows.of(params, {})
+    rows = SelectedRows.of(params, {})
     assert rows.take(params) is params and rows.put(params, small) is small
 
 
@@ -57,7 +57,7 @@ def test_only_selected_rows_move(optimizer):
         )
     )
     state, ids = transform.init(params), jnp.array([5, 2, 99])
-    rows = Rows.of(params, {"main/in": ids})
+    rows = SelectedRows.of(params, {"main/in": ids})
     part, moments = rows.take(params), rows.take(state, moments=True)
     assert part["main"]["in"].shape == (3, WIDTH) and part["other"]["main"]["in"].shape == (
         SIZE,
