@@ -84,10 +84,6 @@ PEERS = {
         "t5_11b": 11_307_321_344,
     },
     "PegasusForConditionalGeneration": {"pegasus_base": 223_054_848, "pegasus_large": 568_699_904},
-    "ModernBertForMaskedLM, and the norm of its first layer that ours keeps": {
-        "modernbert_base": 149_655_232 + 768,
-        "modernbert_large": 395_881_664 + 1_024,
-    },
     "ElectraForPreTraining, the discriminator": {
         "electra_small": 13_549_057,
         "electra_small_plus": 13_549_057,

@@ -169,7 +169,7 @@ def within(checks: Iterable[Check]) -> Iterator[Entry]:
             f"{check.value}: {check.figure}",
             value=check.value,
             word=check.word,
-            rows=numbers.get(check.value, ()),
+            rows=numbers[check.value],
             command=check.command,
             figures={check.figure: ours},
             text=check.text,
