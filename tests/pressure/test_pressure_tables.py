@@ -198,7 +198,7 @@ class CoOccurrence(slots.Encoder, nn.Module):
 class GloVe(slots.Objective):
     """sum f(x) (w_i . w~_j + b_i + b~_j - log x)^2, f(x) = min(1, (x / 100)^0.75)."""
 
-    most: float = 100.0
+    ceiling: float = 100.0
     power: float = 0.75
 
     def __call__(self, towers, batch, key):
