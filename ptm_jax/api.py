@@ -67,16 +67,18 @@ def pretrain(
 
     Raises UserError where the command line refuses, and for an unknown field.
     """
-    folder = Path(workdir)
-    if not isinstance(config, System | Experiment):
-        config = resolving.resolve(_path_of(config, folder), experiment=True)
-    config = setup.experiment(
-        _with(setup.experiment(config), fields), () if data is None else _sources(data, folder)
-    )
-    result = loop.train(config, folder, quiet=quiet, callbacks=callbacks)
-    if result.stopped:
-        console.say(f"stopped after step {result.step} of {result.steps}; the same call goes on")
-    return load(folder)
+    with _folder(workdir) as folder:
+        if not isinstance(config, System | Experiment):
+            config = resolving.resolve(_path_of(config, folder), experiment=True)
+        config = setup.experiment(
+            _with(setup.experiment(config), fields), () if data is None else _sources(data, folder)
+        )
+        result = loop.train(config, folder, quiet=quiet, callbacks=callbacks)
+        if result.stopped:
+            console.say(
+                f"stopped after step {result.step} of {result.steps}; the same call goes on"
+            )
+        return load(folder)
 
 
 def finetune(
@@ -308,7 +310,6 @@ def _line(one: Any, number: int) -> str:
 
 def _written(kind: str, lines: Iterable[str], folder: Path) -> str:
     """Returns the path of a file of the lines, named by their hash."""
-    check_local(folder, "workdir")
     draft, hashed = folder / f"given.{os.getpid()}", hashlib.sha256()
     with workdirs.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

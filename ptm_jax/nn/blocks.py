@@ -82,8 +82,6 @@ class Block(nn.Module):
     `context.source`. The block then returns a pair of probabilities, and a pair as `cache` if it
     was given a pair. Keys and values are computed from `source` [B, Lk, D] if given, otherwise from
     x; norm="pre" also normalises `source` (XLNet's memory, ViLBERT's other stream).
-    `first_norm=False` leaves out the norm before the first layer's attention (ModernBERT, whose
-    embeddings have one); its parameters stay, and the stack is a `NumberedStack`.
     """
 
     attention: nn.Module
@@ -92,7 +90,6 @@ class Block(nn.Module):
     dropout: float = 0.0
     attention_norm: nn.Module = LayerNorm()
     ffn_norm: nn.Module = LayerNorm()
-    first_norm: bool = True
     after_attention: nn.Module = Identity()
     cross: nn.Module = Identity()
     after_ffn: nn.Module = Identity()
@@ -100,9 +97,7 @@ class Block(nn.Module):
     @nn.compact
     def __call__(self, x, context: Context, cache=None, source=None):
         pre, post = self.norm == "pre", self.norm == "post"
-        inputs = self.attention_norm(x) if pre else x
-        if not self.first_norm:
-            inputs = jnp.where(context.layer == 0, x, inputs)
+        inputs = self._normed(x, context) if pre else x
         cache, *across = cache if isinstance(cache, tuple) else (cache,)
         source = self.attention_norm(source) if pre and source is not None else source
         branch, probabilities, cache = self.attention(inputs, context, source=source, cache=cache)
@@ -118,6 +113,10 @@ class Block(nn.Module):
         branch = self._fed(x, inputs, context)
         x = stream(self.ffn_norm(x + branch) if post else x + branch)
         return x, probabilities, cache
+
+    def _normed(self, x, context: Context):
+        """Returns the inputs of the attention of norm="pre"."""
+        return self.attention_norm(x)
 
     def _fed(self, x, inputs, context: Context):
         """Returns the feed-forward branch for x. `inputs` are the inputs of the attention."""

@@ -27,8 +27,9 @@ def test_a_turn_is_a_product_of_complex_numbers(interleave, layer):
     draw = np.random.default_rng(0)
     x, places = draw.normal(size=(B, L, H, K)), draw.integers(0, 50, (B, L))
     layers = LocalLayers(radius=2, every=2)
-    rotary = Rotary(theta=1000.0, local_theta=10.0, layers=layers, interleave=interleave)
-    turned = rotary(jnp.asarray(x, jnp.float32), jnp.asarray(places), context(layer))
+    rotary = Rotary(theta=1000.0, local_theta=10.0, interleave=interleave)
+    full = layers.full(jnp.int32(layer))
+    turned = rotary(jnp.asarray(x, jnp.float32), jnp.asarray(places), full)
     theta = 1000.0 if layer == 0 else 10.0
     rates = theta ** -(np.arange(0, K, 2) / K)
     pairs = x.reshape(B, L, H, K // 2, 2) if interleave else np.stack(np.split(x, 2, -1), -1)
@@ -47,8 +48,7 @@ def test_products_depend_on_distances_alone():
 
     def product(a, b):
         left, right = (
-            turn(jnp.asarray(x, jnp.float32), jnp.asarray([[p]]), context())
-            for x, p in ((q, a), (k, b))
+            turn(jnp.asarray(x, jnp.float32), jnp.asarray([[p]])) for x, p in ((q, a), (k, b))
         )
         return float((left * right).sum())
 

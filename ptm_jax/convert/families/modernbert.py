@@ -125,9 +125,8 @@ def build(config: Config, architecture: str) -> System:
     }
     bias = config("classifier_bias", bool, False)
     transform = Transformation(bias=bias, **fields)
-    summary = TransformedSummary(
-        at=config.one_of("classifier_pooling", POOLING, "cls"), bias=bias, **fields
-    )
+    pooling = config.one_of("classifier_pooling", POOLING, "cls")
+    summary = TransformedSummary(at=pooling, transform=transform)
     task = {"dropout": config("classifier_dropout", float, 0.0), "initializer": last}
     words = {"dense_bias": bias, "bias": config("decoder_bias", bool, True)}
     heads = {
@@ -156,7 +155,7 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
         Line(f"{block}/ffn/down", f"{layer}mlp.Wo", "dense"),
         Line("encoder/stack/final_norm", f"{ROOT}final_norm", "norm"),
         *table.vocabulary("head.dense", "head.norm", "decoder.bias", "decoder.weight"),
-        *_task_lines(("classify/summary", "choose/summary", "tag/transform", "span/transform")),
+        *_task_lines(("classify/summary", "choose/summary", "tag", "span")),
         *(
             Line(f"heads_{name}", "classifier", "dense")
             for name in ("classify/classes", "choose/score", "tag/classes", "span/ends")
@@ -168,7 +167,7 @@ def _task_lines(places: Sequence[str]) -> list[Line]:
     """Returns the lines of the transformations of the task heads."""
     kinds = (("dense", "dense"), ("norm", "norm"))
     return [
-        Line(f"heads_{place}/{name}", f"head.{name}", kind)
+        Line(f"heads_{place}/transform/{name}", f"head.{name}", kind)
         for place in places
         for name, kind in kinds
     ]
@@ -217,11 +216,13 @@ def _head_fields(heads: Mapping[str, slots.Head]) -> dict[str, Any]:
         fields["decoder_bias"] = heads["mlm"].bias
     for name, head in heads.items():
         summarises = name in ("classify", "choose")
-        part = head if name == "mlm" else head.summary if summarises else head.transform
+        part = head if name == "mlm" else (head.summary if summarises else head).transform
         fields["classifier_activation"] = PUBLISHED[part.activation]
         fields["classifier_bias"] = part.dense_bias if name == "mlm" else part.bias
         if summarises:
-            fields["classifier_pooling"] = {at: word for word, at in POOLING.items()}[part.at]
+            fields["classifier_pooling"] = {at: word for word, at in POOLING.items()}[
+                head.summary.at
+            ]
         if name == "span":
             fields["classifier_dropout"] = head.dropout
     return fields

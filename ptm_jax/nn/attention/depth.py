@@ -1,5 +1,5 @@
-"""Attention whose scores depend on the layer: GPT-2's `scale_attn_by_inverse_layer_idx` (Mistral of
-stanford-crfm)."""
+"""Layers that depend on their number: GPT-2's `scale_attn_by_inverse_layer_idx` (Mistral of
+stanford-crfm), and a first layer without its norm."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from ptm_jax.kernels.scores import Scores
-from ptm_jax.nn.blocks import Stack
+from ptm_jax.nn.blocks import Block, Stack
 from ptm_jax.nn.layers import Context
 
 
@@ -23,6 +23,17 @@ class NumberedStack(Stack):
 
         numbers_and_cache = jnp.arange(self.layers), cache
         return scanned(numbered, self.layers, self.share)(self.block, x, numbers_and_cache, context)
+
+
+class FirstUnnormed(Block):
+    """A block of norm="pre" that leaves out the norm before the attention of the first layer
+    (ModernBERT, whose embeddings have one); its parameters stay.
+
+    The stack is a `NumberedStack`.
+    """
+
+    def _normed(self, x, context: Context):
+        return jnp.where(context.layer == 0, x, super()._normed(x, context))
 
 
 class InverseDepth(nn.Module):

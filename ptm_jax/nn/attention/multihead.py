@@ -261,7 +261,8 @@ class Attention(slots.Kernel, nn.Module):
             return q, k
         places, k_places = places_of(context, q.shape[1], k.shape[1])
         k_places = k_places if cache is None else places
-        return self.rotary(q, places, context), self.rotary(k, k_places, context)
+        full = True if self.local is None else self.local.full(context.layer)
+        return self.rotary(q, places, full), self.rotary(k, k_places, full)
 
     def _near(self, context: Context, queries: int, keys: int) -> Visibility | None:
         """Returns the context's visibility, in a local layer with its window."""

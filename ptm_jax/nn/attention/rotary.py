@@ -68,21 +68,21 @@ class Rotary(nn.Module):
     of a query or key at place p by the angles p / theta^(2 i / K).
 
     Feature i is paired with feature i + K / 2, or with its neighbour if `interleave` (the paper;
-    NeoBERT). `local_theta` is theta in the local layers of `layers` (ModernBERT: 10,000, and
-    160,000 in full layers; None: the same).
+    NeoBERT). `local_theta` is theta in local layers (ModernBERT: 10,000, and 160,000 in full
+    layers; None: the same).
     """
 
     theta: float = 10_000.0
     local_theta: float | None = None
-    layers: LocalLayers | None = None
     interleave: bool = False
 
-    def __call__(self, x, places, context: Context):
-        """Returns x [B, L, H, K] turned by the angles of places [1 or B, L]."""
+    def __call__(self, x, places, full: bool | jax.Array = True):
+        """Returns x [B, L, H, K] turned by the angles of places [1 or B, L]. `full`: whether the
+        layer is full."""
         width = x.shape[-1]
         if width % 2:
             raise ValueError(f"rotary positions need an even head width, not {width}")
-        turns = places[..., None].astype(jnp.float32) * self._rates(width, context)
+        turns = places[..., None].astype(jnp.float32) * self._rates(width, full)
         cos, sin = (wave(turns)[:, :, None] for wave in (jnp.cos, jnp.sin))
         f = x.astype(jnp.float32)
         a, b = (f[..., ::2], f[..., 1::2]) if self.interleave else jnp.split(f, 2, -1)
@@ -91,10 +91,9 @@ class Rotary(nn.Module):
             return jnp.stack(turned, -1).reshape(x.shape).astype(x.dtype)
         return jnp.concatenate(turned, -1).astype(x.dtype)
 
-    def _rates(self, width, context):
+    def _rates(self, width, full):
         powers = jnp.arange(0, width, 2, dtype=jnp.float32) / width
         rates = 1.0 / self.theta**powers
-        if self.local_theta is None or self.layers is None:
+        if self.local_theta is None:
             return rates
-        local = 1.0 / self.local_theta**powers
-        return jnp.where(self.layers.full(context.layer), rates, local)
+        return jnp.where(full, rates, 1.0 / self.local_theta**powers)

@@ -11,26 +11,11 @@ from ptm_jax.nn.heads.vocabulary import transformed
 from ptm_jax.nn.layers import Activation
 
 
-class TransformedSummary(Summary):
-    """[B, L, D] -> [B, D]: the state of the first token, or the `mean`, transformed.
+class Transformation(nn.Module):
+    """[.., D] -> [.., D]: dense layer, activation and norm.
 
     `bias` is the dense layer's, and `center` gives the norm one.
     """
-
-    activation: Activation = "gelu"
-    eps: float = 1e-5
-    bias: bool = False
-    center: bool = False
-
-    @nn.compact
-    def __call__(self, hidden, where=None, *, table=None, context=None):
-        chosen = self._chosen(hidden, where)
-        width = hidden.shape[-1]
-        return transformed(self, chosen, width, bias=self.bias, center=self.center)
-
-
-class Transformation(nn.Module):
-    """[.., D] -> [.., D]: dense layer, activation and norm."""
 
     activation: Activation = "gelu"
     eps: float = 1e-5
@@ -43,6 +28,16 @@ class Transformation(nn.Module):
     def __call__(self, hidden):
         width = hidden.shape[-1]
         return transformed(self, hidden, width, bias=self.bias, center=self.center)
+
+
+class TransformedSummary(Summary):
+    """[B, L, D] -> [B, D]: the state of the first token, or the `mean`, transformed."""
+
+    transform: nn.Module = Transformation()
+
+    @nn.compact
+    def __call__(self, hidden, where=None, *, table=None, context=None):
+        return self.transform(self._chosen(hidden, where))
 
 
 class TransformedTokens(TokenHead):

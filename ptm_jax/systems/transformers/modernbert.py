@@ -14,7 +14,7 @@ from ptm_jax.data.rows.examples import Packed
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer.transformer import Transformer
-from ptm_jax.nn.attention.depth import NumberedStack
+from ptm_jax.nn.attention.depth import FirstUnnormed, NumberedStack
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.attention.rotary import LocalLayers, Rotary
 from ptm_jax.nn.blocks import Block, FeedForward
@@ -57,13 +57,13 @@ def block(
         "initializer": TruncatedNormal(std),
         "out_init": TruncatedNormal(std / (2 * layers) ** 0.5),
     }
-    return Block(
+    return FirstUnnormed(
         attention=Attention(
             heads=heads,
             width=width,
             dropout=attention_dropout,
             bias=attention_bias,
-            rotary=Rotary(theta=theta, local_theta=local_theta, layers=local),
+            rotary=Rotary(theta=theta, local_theta=local_theta),
             local=local,
             **initializers,
         ),
@@ -78,7 +78,6 @@ def block(
         norm="pre",
         attention_norm=LayerNorm(eps, center=norm_bias),
         ffn_norm=LayerNorm(eps, center=norm_bias),
-        first_norm=False,
         after_attention=Dropout(attention_dropout) if attention_dropout else Identity(),
     )
 
