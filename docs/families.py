@@ -14,94 +14,7 @@ import tables
 
 ROOT = Path(__file__).resolve().parents[1]
 
-_LINES = r"""
-bert, BERT, bert_base, -, bert, bert_(base|large)(_cased|_multilingual_cased|_chinese)?
-miniatures, BERT miniatures, bert_L4_H256, bert_base, miniatures, bert_(L\d+_H\d+|tiny|mini)
-bert_wwm, Whole word masking, bert_large_wwm, bert_large, bert_wwm, \w+_wwm(_mini)?
-roberta, RoBERTa, roberta_base, bert_base, roberta, roberta_(base|large|mini)
-albert, ALBERT, albert_base, bert_base, albert, albert_\w+
-electra, ELECTRA, electra_base, bert_base, electra, electra_\w+
-mobilebert, MobileBERT, mobilebert, bert_large, -, ib_bert_\w+|mobilebert(_mini)?
-modernbert, ModernBERT, modernbert_base, bert_base, -, modernbert_\w+
-dual_train, DualTrain, dual_train_96, bert_base, -, dual_train_\w+
-spanbert, SpanBERT, spanbert_large, bert_large, spanbert, spanbert_\w+
-structbert, StructBERT, structbert_large, bert_large, structbert, structbert_\w+
-infoword, InfoWord, infoword_base, bert_base, infoword, infoword_\w+
-xlnet, XLNet, xlnet_large, bert_large, xlnet, xlnet_\w+
-unilm, UniLM, unilm_large, bert_large, unilm, unilm_\w+
-unilmv2, UniLMv2, unilmv2_base, unilm_base, unilmv2, unilmv2_\w+
-hibert, HIBERT, hibert_m, bert_base, hibert, hibert_\w+
-cloze, Cloze-driven pre-training, cloze_base, bert_base, cloze, cloze_\w+
-gpt, GPT, gpt, bert_base, gpt, gpt
-gpt2, GPT-2, gpt2, gpt, gpt2, gpt2\w*|gpt_mini
-ctrl, CTRL, ctrl, gpt2, ctrl, ctrl\w*
-megatron, Megatron-LM, megatron_gpt2_8300m, gpt2_xl, megatron_lm, megatron_\w+
-turing_nlg, Turing-NLG, turing_nlg, megatron_gpt2_8300m, turing_nlg, turing_nlg
-transformer_xl, Transformer-XL, transformer_xl_wt103, gpt2, transformer_xl, transformer_xl_\w+
-word2vec, Skip-gram and CBOW, skipgram, -, -, (skipgram|cbow)\w*
-glove, GloVe, glove, skipgram, -, glove\w*
-paragraphs, Paragraph vectors, paragraph_vectors, cbow, -, (pv_|paragraph_)\w*
-nnlm, NNLM, nnlm, skipgram, -, nnlm\w*
-senna, SENNA, senna, nnlm, -, senna\w*
-fasttext, fastText, fasttext, skipgram, -, fasttext\w*
-biskip, BiSkip, biskip, skipgram, -, biskip\w*
-singla, Joint alignment of words and sentences, singla_joint, biskip, -, singla_\w+
-greedy, Greedy layer-wise pre-training, greedy_rbm, -, -, greedy_\w+
-textcnn, TextCNN, textcnn, -, -, textcnn\w*
-dcnn, Dynamic CNN, dcnn, textcnn, -, dcnn\w*
-convs2s, ConvS2S, convs2s_ende, transformer_base, -, convs2s_\w+
-rnnsearch, RNNsearch, rnnsearch_50, transformer_base, -, rnnsearch_\w+
-luong, Luong's attention, luong_local_p, rnnsearch_50, -, luong_\w+
-cove, CoVe, cove, luong_general, -, cove
-lm_seq2seq, Sequence-to-sequence from two language models, lm_seq2seq,
-    luong_general, -, lm_seq2seq\w*
-liu, LSTMs that tasks share, liu_shared, liu_uniform, -, liu_\w+
-graphs, Joint models of graphs and text, wang_joint, skipgram, -, (wang|zhong)_joint\w*
-triples, Vectors of a knowledge graph, transe, wang_joint, -, (transe|transh|distmult|conve)\w*
-dkrl, Entity descriptions, dkrl, wang_joint, -, (dkrl|gated_descriptions)\w*
-kbert, K-BERT, kbert_base, bert_base_chinese, -, kbert\w*
-sentilr, SentiLR, sentilr_base, roberta_base, -, sentilr\w*
-sensebert, SenseBERT, sensebert_base, bert_base, -, sensebert\w*
-libert, LIBERT, libert_base, bert_base, -, libert\w*
-ernie_thu, ERNIE of Tsinghua University, ernie_thu, bert_base, -, ernie_thu\w*
-wklm, WKLM, wklm_base, bert_base_cased, -, wklm\w*
-knowbert, KnowBERT, knowbert_wiki, bert_base, -, knowbert\w*
-commonsense_gpt2, Commonsense GPT-2, commonsense_gpt2, gpt2, -, commonsense_gpt2\w*
-bert_mk, BERT-MK, bert_mk, ernie_thu, -, bert_mk\w*
-kt_net, KT-NET, kt_net, bert_large_cased, -, kt_net\w*
-kglm, KGLM, kglm, awd_lstm, -, kglm\w*
-luke, LUKE, luke_base, roberta_base, -, luke\w*
-lrlm, LRLM, lrlm, transformer_xl_wt103, -, lrlm\w*
-kepler, KEPLER, kepler_base, roberta_base, -, kepler\w*
-kgbert, KG-BERT, kgbert_base, bert_base, -, kgbert\w*
-lbl, Log-bilinear models, vlbl, skipgram, -, i?vlbl\w*
-lstm, LSTM language model, lstm_medium, gpt2, -, lstm_\w+
-charlstm, Character-aware language model, charlstm_small, lstm_medium, -, charlstm_\w+
-awd_lstm, AWD-LSTM, awd_lstm, lstm_medium, -, awd_lstm\w*
-lm_lstm, LM-LSTM and SA-LSTM, sa_lstm, lm_lstm, -, (lm|sa)_lstm\w*
-ulmfit, ULMFiT, ulmfit, awd_lstm, -, ulmfit\w*
-multifit, MultiFiT, multifit, ulmfit, -, multifit\w*
-elmo, ELMo, elmo, charlstm_large, -, elmo\w*
-qrnn, QRNN language model, qrnn, lstm_medium, -, qrnn\w*
-tree_lstm, Tree-LSTM, tree_lstm, -, -, tree_lstm\w*
-rntn, Recursive networks, rntn, -, -, (recursive_nn|rntn)(_mini)?
-gcn, Graph convolutions, syntactic_gcn, -, -, (syntactic_)?gcn(_mini)?
-s_lstm, S-LSTM, s_lstm, -, -, s_lstm\w*
-star_transformer, Star-Transformer, star_transformer, -, -, star_transformer\w*
-flair, Contextual string embeddings, flair, elmo, -, flair\w*
-ld_net, LD-Net, ld_net, elmo, -, ld_net\w*
-context2vec, context2vec, context2vec, cbow, -, context2vec\w*
-skip_thought, Skip-thought, skip_thought, lstm_medium, -, skip_thought\w*
-transformer, Transformer, transformer_base, -, transformer, transformer_(base|big)
-universal_transformer, Universal Transformer, universal_transformer,
-    transformer_base, universal_transformer, universal_\w+
-bart, BART, bart_base, transformer_base, bart, bart_\w+
-mass, MASS, mass_enfr, transformer_big, mass, mass_\w+
-pegasus, PEGASUS, pegasus_large, bart_large, pegasus, pegasus_\w+
-t5, T5, t5_base, transformer_base, t5, t5_(?!1_1)\w+
-t5_1_1, T5 1.1, t5_1_1_base, t5_base, t5, t5_1_1_\w+
-table1, Further tasks of Table 1, contrast_mini, bert_mini, -, (bilm|contrast|ranking|noisy\w+)_mini
-"""
+_LINES = (Path(__file__).parent / "family_lines.txt").read_text("utf8")
 FAMILIES = {
     page: (
         title,
@@ -111,7 +24,7 @@ FAMILIES = {
         pattern,
     )
     for page, title, shown, parent, config, pattern in (
-        line.split(", ") for line in _LINES.strip().replace(",\n    ", ", ").splitlines()
+        line.split(", ") for line in _LINES.splitlines()
     )
 }
 """{page: (title, system that is shown, its parent (None: it begins a line), config, pattern of the

@@ -107,7 +107,7 @@ def unwritten(system, mini: bool, words: list[str]) -> list[str]:
             one.endswith("_mini") for one in family
         ),
         "its baseline: TRAINS of a file in tests/systems/published": not mini or named,
-        "the word `trains`: make status, or --write-status on its training test": not mini
+        "the word `trains`: the command of one training in CONTRIBUTING.md, A system": not mini
         or "trains" in words,
     }
     return [text for text, done in checks.items() if not done]
