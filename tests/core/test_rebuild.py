@@ -145,6 +145,17 @@ def test_a_field_of_its_old_name_is_read(old, field):
     assert renewed([old])[0][field] == old["of"] and "of" not in renewed([old])[0]
 
 
+@pytest.mark.parametrize("kind", [*legacy.FIELDS, *legacy.RULES])
+@pytest.mark.parametrize("part", ["module:function", 7, None, ["module:function", 2.5], [[1], {}]])
+def test_a_current_record_is_not_changed_whatever_its_fields_hold(kind, part):
+    """A field may hold a function, which its record names by a string."""
+    fields = {field.name: part for field in dataclasses.fields(KINDS[kind])}
+    if kind == "Chain":
+        fields["parts"] = part if isinstance(part, list) else [part]
+    record = {"kind": kind, **fields}
+    assert renewed(record) == record
+
+
 MOVED = """
 nn.SequenceHead nn.SummaryHead nn.TokenHead nn.ChoiceHead nn.SpanHead nn.Summary nn.BoundaryHead
 nn.Detector nn.Score nn.AnswerHead nn.VerifiedSpanHead nn.PairRanker nn.HopHead nn.AnswerNetwork

@@ -23,8 +23,13 @@ def _embeddings(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _chain(fields: dict[str, Any]) -> dict[str, Any]:
     """LIBERT's `LexicalPairs` became `WithLexicalPairs` of `examples`."""
-    parts = [part for part in fields.get("parts", ()) if part.get("kind") != "LexicalPairs"]
+    parts = [part for part in fields.get("parts", ()) if not _is_record(part, "LexicalPairs")]
     return {**fields, "parts": parts}
+
+
+def _is_record(part: Any, kind: str) -> bool:
+    """Returns whether `part` is a record of `kind`; a function's part is a string."""
+    return isinstance(part, Mapping) and part.get("kind") == kind
 
 
 def _triple_loss(fields: dict[str, Any]) -> dict[str, Any]:
