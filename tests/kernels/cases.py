@@ -26,6 +26,7 @@ class Case:
     extras     what scores and mask hold; "places": positions in no order
     shared     "rows": one bias for all rows; "heads": one bias and one table for all heads
     relative   width of the relative queries over that of the heads
+    radius     of the window; 0: 1 to 9, by the seed
     """
 
     queries: int = 40
@@ -40,6 +41,7 @@ class Case:
     dropout: float = 0.0
     block: int = 16
     seed: int = 0
+    radius: int = 0
 
 
 def cases(**fields):
@@ -89,7 +91,7 @@ def visibility(case):
     if "window" in case.extras:
         places = np.arange(case.keys, dtype=np.int32)[None]
         q_places = np.resize(places[:, ::-1], (1, case.queries))[:, ::-1]
-        seen["window"] = Window(q_places, places, np.int32(1 + case.seed % 9))
+        seen["window"] = Window(q_places, places, np.int32(case.radius or 1 + case.seed % 9))
     if "allow" in case.extras:
         seen["allow"] = draw.random((case.rows, 1, case.queries, case.keys)) < 0.7
     return Visibility(**seen)

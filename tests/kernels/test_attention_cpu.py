@@ -15,7 +15,7 @@ from ptm_jax.kernels.attention import attend, cpu
 from ptm_jax.kernels.attention.arguments import Arguments
 from ptm_jax.kernels.scores import Scores
 
-EXTRAS = ("bias", "distances", "allow", "group")
+EXTRAS = ("bias", "distances", "allow", "group", "window")
 pytestmark = pytest.mark.skipif(
     isinstance(cpu.native.library(cpu.SOURCE), str), reason="there is no C++ compiler"
 )
@@ -45,6 +45,12 @@ def check(case):
 )
 def test_the_kernel_equals_the_definition(case):
     check(case)
+
+
+@pytest.mark.parametrize("length", [64, 192, 320, 704])
+def test_windows_shorter_and_longer_than_packed_rows(length):
+    for radius in (17, 2 * length):
+        check(Case(length, length, heads=1, radius=radius, extras=frozenset({"window"})))
 
 
 def test_a_row_that_sees_nothing_gives_zeros():

@@ -69,7 +69,7 @@ CASES = [
     ("permuted", "by row", 0.3),
     ("groups", "none", 0.0),
 ]
-CASES += [("graph", "shared", 0.3)]
+CASES += [("graph", "shared", 0.3), ("window", "shared", 0.3)]
 
 
 def definition(*qkv, bias, **given):
@@ -152,7 +152,7 @@ def test_results_and_gradients_are_those_of_the_definition_and_no_device_holds_t
     place would differ by 1. With rows of 1024 a device's largest array is a block of [128, 128]
     scores."""
     eight = elsewhere.on_devices(8, on_eight_devices)
-    assert len(eight["found"]) == 9
+    assert len(eight["found"]) == 10
     assert max(eight["found"].values()) < 1e-5, eight["found"]
     assert eight["half"] < 0.02, "bfloat16 has 8 bits"
     assert eight["arrays"] <= 128 * 128, eight

@@ -3,7 +3,8 @@
 Its gradient is computed by the definition.
 
 It computes in float32, with masks and added scores of every kind that does not depend on the
-queries.
+queries. It holds no mask of [Lq, Lk] and leaves out the blocks of keys that no query of a block may
+see, so that a window of w costs O(L w).
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ import numpy as np
 from ptm_jax.core.types import Array
 from ptm_jax.kernels import choice, integers, native
 from ptm_jax.kernels.attention import blocked, dense
-from ptm_jax.kernels.attention.arguments import Arguments
+from ptm_jax.kernels.attention.arguments import BOUNDS, Arguments
 from ptm_jax.kernels.reference import dense_bias
 
 TARGET = "ptm_attention"
 SOURCE = Path(__file__).with_name("forward.cc")
+SAME, AT_MOST, GROUP, IGNORED = range(4)
+KINDS = {"segments": SAME, **dict.fromkeys(BOUNDS, AT_MOST), "group": GROUP}
+"""The rule by which a key is visible, by field (`Kind` of `forward.cc`)."""
 
 
 def refusal(q: Array, k: Array, args: Arguments) -> str | None:
@@ -47,14 +51,16 @@ def attention(q: Array, k: Array, v: Array, args: Arguments) -> Array:
 
 @jax.custom_vjp
 def _attention(q, k, v, args):
-    seen = args.visibility.dense()
-    bias = dense_bias(args.scores, q.shape[1], k.shape[1])
+    bias, allow = dense_bias(args.scores, q.shape[1], k.shape[1]), args.visibility.allow
     bias = jnp.zeros((0,), jnp.float32) if bias is None else bias.astype(jnp.float32)
+    allow = jnp.zeros((0,), bool) if allow is None else allow.astype(bool)
+    fields = args.stacked(len(q), q.shape[1], k.shape[1])
+    kinds = np.array([KINDS.get(name, IGNORED) for name in args.fields()], np.int32)
     call = jax.ffi.ffi_call(
         TARGET, jax.ShapeDtypeStruct(q.shape, jnp.float32), vmap_method="sequential"
     )
     same = (x.astype(jnp.float32) for x in (q, k, v))
-    return call(*same, seen, bias, scale=np.float32(args.scale))
+    return call(*same, *fields, allow, bias, scale=np.float32(args.scale), kinds=kinds)
 
 
 def _forward(q, k, v, args):

@@ -4,8 +4,17 @@ On an H200 it agrees with the definition (benchmarks/device.md).
 
 The mask is a dense tensor: segments and orders are known only at run time, so cuDNN's causal mode
 is not used. Scores by distance are added to the bias, [1, H, Lq, Lk]. A query that sees no key
-returns zeros, where cuDNN returns a mean. Refuses float32, dropout, scores that depend on the
-queries, relative values, odd lengths, and heads that are wider than 128 or not a multiple of 8.
+returns zeros, where cuDNN returns a mean. The mask has one line for each query, because JAX refuses
+a mask that is shared by the queries (jax#28974), and the bias has the type of the products, because
+the gradient of a float32 bias is NaN (jax#32242).
+
+Refuses float32, dropout, scores that depend on the queries, relative values, odd lengths, heads
+that are wider than 128 or not a multiple of 8, and
+
+- lengths of keys with Lk % 128 = 64: the gradient of the queries is NaN where a log-sum is below
+  about -88 (pytorch#196678), which a check on drawn inputs does not meet;
+- a bias for each row, whose gradient JAX does not compute (jax#30593);
+- windows, which would cost L x L as a dense mask.
 """
 
 from __future__ import annotations
@@ -32,6 +41,13 @@ def refusal(q: Array, k: Array, args: Arguments) -> str | None:
             f"its heads are at most 128 wide and a multiple of 8, not {q.shape[-1]}: take "
             "impl='xla'"
         )
+    if k.shape[1] % 128 == 64:
+        return (
+            f"cuDNN's gradient may be NaN at a length that leaves 64 of 128, as {k.shape[1]}: take "
+            "impl='xla'"
+        )
+    if args.scores.bias is not None and args.scores.bias.shape[0] > 1:
+        return "it has no gradient of a bias for each row: take impl='xla'"
     return lacks(args)
 
 
@@ -45,6 +61,8 @@ def lacks(args: Arguments) -> str | None:
             "its dropout is not a function of row and place, so that a run could not be "
             "repeated: take impl='xla'"
         )
+    if args.visibility.window is not None:
+        return "a window would cost L x L there, as a dense mask: take impl='xla'"
     if terms := [name for name in args.scores.holds if name in ("relative", "types", "values")]:
         return f"it has no scores.{terms[0]}: take impl='xla'"
     return None

@@ -1,7 +1,8 @@
 // softmax(scale * q k^T + bias) v over the visible keys, in float32, on the threads of a CPU.
 //
 // A part is a row and a head: keys are transposed and values are copied into arrays that stay in the cache. For TALL queries at a
-// time, their scores, the exponentials and the sums of values stay in registers or in the first cache.
+// time, their scores, the exponentials and the sums of values stay in registers or in the first cache. Queries of a group of SIDE
+// multiply the span of blocks of SIDE keys that one of them may see, by the extremes of the fields: a window of w costs O(L w).
 
 #include <algorithm>
 #include <cstdint>
@@ -13,6 +14,8 @@
 namespace ffi = xla::ffi;
 
 constexpr int LANES = 16, TALL = 4, WIDE = 2;  // numbers of a vector; queries, vectors of a tile
+constexpr int SIDE = 32;                       // queries or keys of a block; whole vectors and whole tiles
+enum Kind { SAME, AT_MOST, GROUP, IGNORED };   // rules of a field of tokens: `KINDS` of cpu.py
 typedef float Vector __attribute__((vector_size(4 * LANES)));
 typedef int32_t Wholes __attribute__((vector_size(4 * LANES)));
 #define INLINE static inline __attribute__((always_inline))
@@ -42,21 +45,79 @@ INLINE Vector power_of_two(Vector x) {
 
 struct Work {
   const float *q, *k, *v, *bias;
-  const bool* seen;
+  const bool* allow;
+  const int32_t *q_fields, *k_fields, *kinds;  // [rows, fields, queries], [rows, fields, keys], [fields]
   float* y;
-  int64_t heads, queries, keys, width, seen_row, seen_head, bias_row, bias_head;  // the last four: distances, 0 where shared
+  int64_t heads, queries, keys, width, fields;
+  int64_t allow_row, allow_head, bias_row, bias_head;  // distances in memory, 0 where shared
   float scale;
 };
 
-// scores[r] [long] of ROWS queries with all keys; `long`, `wide`: keys and width, filled up to whole vectors.
+// The keys first .. first + count - 1, filled up to whole vectors: `longer`.
+struct Span {
+  int64_t first, count, longer;
+};
+
+// Extremes of a field in each block of SIDE tokens: {least, greatest}.
+static std::vector<int32_t> extremes(const int32_t* field, int64_t length) {
+  std::vector<int32_t> result;
+  for (int64_t start = 0; start < length; start += SIDE) {
+    auto ends = std::minmax_element(field + start, field + std::min(length, start + SIDE));
+    result.push_back(*ends.first);
+    result.push_back(*ends.second);
+  }
+  return result;
+}
+
+// For each block of queries of a row, the span of the blocks of keys that one of them may see.
+static std::vector<Span> spans_of(const Work& w, int64_t row) {
+  int64_t high = (w.queries + SIDE - 1) / SIDE, wide = (w.keys + SIDE - 1) / SIDE;
+  std::vector<char> met(high * wide, 1);
+  for (int64_t f = 0; f < w.fields; ++f) {
+    if (w.kinds[f] != SAME && w.kinds[f] != AT_MOST) continue;
+    auto q = extremes(w.q_fields + (row * w.fields + f) * w.queries, w.queries);
+    auto k = extremes(w.k_fields + (row * w.fields + f) * w.keys, w.keys);
+    for (int64_t i = 0; i < high; ++i)
+      for (int64_t j = 0; j < wide; ++j)
+        met[i * wide + j] &= k[2 * j] <= q[2 * i + 1] && (w.kinds[f] == AT_MOST || q[2 * i] <= k[2 * j + 1]);
+  }
+  std::vector<Span> spans;
+  for (int64_t i = 0; i < high; ++i) {
+    const char *line = met.data() + i * wide, *start = std::find(line, line + wide, 1), *end = line + wide;
+    while (end > start && !end[-1]) --end;
+    int64_t first = (start - line) * SIDE, count = std::min(w.keys, (end - line) * SIDE) - first;
+    spans.push_back(end == start ? Span{0, 0, 0} : Span{first, count, (count + LANES - 1) / LANES * LANES});
+  }
+  return spans;
+}
+
+// seen[j]: all bits if query i of a row sees key j of a span, else 0.
+static void look(const Work& w, int64_t row, int64_t i, const bool* allow, Span span, int32_t* seen) {
+  std::fill(seen, seen + span.count, -1);
+  for (int64_t f = 0; f < w.fields; ++f) {
+    const int32_t* k = w.k_fields + (row * w.fields + f) * w.keys + span.first;
+    int32_t q = w.q_fields[(row * w.fields + f) * w.queries + i];
+    if (w.kinds[f] == SAME)
+      for (int64_t j = 0; j < span.count; ++j) seen[j] &= -(k[j] == q);
+    else if (w.kinds[f] == AT_MOST)
+      for (int64_t j = 0; j < span.count; ++j) seen[j] &= -(k[j] <= q);
+    else if (w.kinds[f] == GROUP)
+      for (int64_t j = 0; j < span.count; ++j) seen[j] &= -((k[j] == 0) | (k[j] == q));
+  }
+  if (allow)
+    for (int64_t j = 0; j < span.count; ++j) seen[j] &= -int32_t(allow[span.first + j]);
+}
+
+// out [ROWS, columns] = a [ROWS, inner] b [inner, columns]; `columns` are whole vectors, `*_row` distances of rows in memory.
 template <int ROWS>
-INLINE void multiply(const float* a, int64_t a_row, const float* b, int64_t inner, int64_t columns, float* out, int64_t out_row) {
+INLINE void multiply(const float* a, int64_t a_row, const float* b, int64_t b_row, int64_t inner, int64_t columns, float* out,
+                     int64_t out_row) {
   int64_t c = 0;
   for (; c + WIDE * LANES <= columns; c += WIDE * LANES) {
     Vector sums[ROWS][WIDE] = {};
     for (int64_t i = 0; i < inner; ++i) {
       Vector row[WIDE];
-      for (int w = 0; w < WIDE; ++w) row[w] = load(b + i * columns + c + w * LANES);
+      for (int w = 0; w < WIDE; ++w) row[w] = load(b + i * b_row + c + w * LANES);
 #pragma GCC unroll 8
       for (int r = 0; r < ROWS; ++r) {
         Vector x = all(a[r * a_row + i]);
@@ -70,7 +131,7 @@ INLINE void multiply(const float* a, int64_t a_row, const float* b, int64_t inne
   for (; c < columns; c += LANES) {
     Vector sums[ROWS] = {};
     for (int64_t i = 0; i < inner; ++i) {
-      Vector row = load(b + i * columns + c);
+      Vector row = load(b + i * b_row + c);
 #pragma GCC unroll 8
       for (int r = 0; r < ROWS; ++r) sums[r] += all(a[r * a_row + i]) * row;
     }
@@ -79,13 +140,14 @@ INLINE void multiply(const float* a, int64_t a_row, const float* b, int64_t inne
 }
 
 // Makes weights of the scores of a query; returns 1 / their sum, 0 where nothing is visible.
-static float weigh(const Work& w, float* scores, const bool* seen, const float* bias, int64_t longer) {
+static float weigh(const Work& w, float* scores, const int32_t* seen, const float* bias, Span span) {
   constexpr float UNSEEN = -1e30f, LOG2E = 1.44269504f;
-  for (int64_t j = 0; j < w.keys; ++j) {
+  int64_t longer = span.longer;
+  for (int64_t j = 0; j < span.count; ++j) {
     float score = scores[j] * w.scale + (bias ? bias[j] : 0.0f);
     scores[j] = seen[j] ? score : UNSEEN;
   }
-  for (int64_t j = w.keys; j < longer; ++j) scores[j] = UNSEEN;
+  for (int64_t j = span.count; j < longer; ++j) scores[j] = UNSEEN;
   Vector high = all(UNSEEN);
   for (int64_t j = 0; j < longer; j += LANES) {
     Vector s = load(scores + j);
@@ -110,61 +172,77 @@ static float weigh(const Work& w, float* scores, const bool* seen, const float* 
   return 1 / sum;
 }
 
+// Arrays of a part in the cache: keys [width, longer], values [keys, wider], and scores, sums and the mask of a tile.
+struct Room {
+  float *keys, *values, *scores, *sums;
+  int32_t* seen;
+  int64_t longer, wider;
+};
+
+// The results of ROWS queries of a part, from query i.
 template <int ROWS>
-static void tile(const Work& w, const float* q, const float* keys, const float* values, const bool* seen, const float* bias,
-                 float* y, int64_t longer, int64_t wider, float* scores, float* sums) {
-  int64_t step = w.heads * w.width;
-  multiply<ROWS>(q, step, keys, w.width, longer, scores, longer);
+static void tile(const Work& w, const Room& room, int64_t row, int64_t head, int64_t i, Span span) {
+  int64_t step = w.heads * w.width, place = ((row * w.queries + i) * w.heads + head) * w.width;
+  multiply<ROWS>(w.q + place, step, room.keys + span.first, room.longer, w.width, span.longer, room.scores, span.longer);
   float rates[ROWS];
+  for (int r = 0; r < ROWS; ++r) {
+    const bool* allow = w.allow ? w.allow + row * w.allow_row + head * w.allow_head + (i + r) * w.keys : nullptr;
+    const float* bias = w.bias ? w.bias + row * w.bias_row + head * w.bias_head + (i + r) * w.keys + span.first : nullptr;
+    look(w, row, i + r, allow, span, room.seen);
+    rates[r] = weigh(w, room.scores + r * span.longer, room.seen, bias, span);
+  }
+  const float* values = room.values + span.first * room.wider;
+  multiply<ROWS>(room.scores, span.longer, values, room.wider, span.count, room.wider, room.sums, room.wider);
   for (int r = 0; r < ROWS; ++r)
-    rates[r] = weigh(w, scores + r * longer, seen + r * w.keys, bias ? bias + r * w.keys : nullptr, longer);
-  multiply<ROWS>(scores, longer, values, w.keys, wider, sums, wider);
-  for (int r = 0; r < ROWS; ++r)
-    for (int64_t d = 0; d < w.width; ++d) y[r * step + d] = sums[r * wider + d] * rates[r];
+    for (int64_t d = 0; d < w.width; ++d) w.y[place + r * step + d] = room.sums[r * room.wider + d] * rates[r];
 }
 
-static void part(const Work& w, int64_t row, int64_t head) {
-  auto full = [](int64_t n) { return (n + LANES - 1) / LANES * LANES; };
-  int64_t longer = full(w.keys), wider = full(w.width), step = w.heads * w.width;
-  static thread_local std::vector<float> room;
-  room.resize(w.width * longer + w.keys * wider + TALL * (longer + wider));
-  float *keys = room.data(), *values = keys + w.width * longer, *scores = values + w.keys * wider, *sums = scores + TALL * longer;
+static void part(const Work& w, const std::vector<Span>& spans, int64_t row, int64_t head) {
+  int64_t longer = (w.keys + SIDE - 1) / SIDE * SIDE, wider = (w.width + LANES - 1) / LANES * LANES, step = w.heads * w.width;
+  static thread_local std::vector<float> floats;
+  static thread_local std::vector<int32_t> seen;
+  floats.resize(w.width * longer + w.keys * wider + TALL * (longer + wider));
+  seen.resize(longer);
+  float* values = floats.data() + w.width * longer;
+  Room room{floats.data(), values, values + w.keys * wider, values + w.keys * wider + TALL * longer, seen.data(), longer, wider};
   const float *k = w.k + (row * w.keys * w.heads + head) * w.width, *v = w.v + (row * w.keys * w.heads + head) * w.width;
   for (int64_t j = 0; j < longer; ++j)
-    for (int64_t d = 0; d < w.width; ++d) keys[d * longer + j] = j < w.keys ? k[j * step + d] : 0;
+    for (int64_t d = 0; d < w.width; ++d) room.keys[d * longer + j] = j < w.keys ? k[j * step + d] : 0;
   for (int64_t j = 0; j < w.keys; ++j) {
     std::memcpy(values + j * wider, v + j * step, sizeof(float) * w.width);
     std::fill(values + j * wider + w.width, values + (j + 1) * wider, 0.0f);
   }
-  const bool* seen = w.seen + row * w.seen_row + head * w.seen_head;
-  const float* bias = w.bias ? w.bias + row * w.bias_row + head * w.bias_head : nullptr;
-  int64_t first = (row * w.queries * w.heads + head) * w.width;
-  auto run = [&](auto function, int64_t i) {
-    function(w, w.q + first + i * step, keys, values, seen + i * w.keys, bias ? bias + i * w.keys : nullptr,
-             w.y + first + i * step, longer, wider, scores, sums);
-  };
-  int64_t i = 0;
-  for (; i + TALL <= w.queries; i += TALL) run(tile<TALL>, i);
-  for (; i < w.queries; ++i) run(tile<1>, i);
+  for (int64_t i = 0; i < w.queries;) {
+    Span span = spans[i / SIDE];
+    bool tall = i + TALL <= w.queries;
+    tall ? tile<TALL>(w, room, row, head, i, span) : tile<1>(w, room, row, head, i, span);
+    i += tall ? TALL : 1;
+  }
 }
 
 using Floats = ffi::Buffer<ffi::F32>;
 
-static ffi::Error attention(ffi::ThreadPool pool, Floats q, Floats k, Floats v, ffi::Buffer<ffi::PRED> seen, Floats bias,
-                            ffi::ResultBuffer<ffi::F32> y, float scale) {
+using Integers = ffi::Buffer<ffi::S32>;
+
+static ffi::Error attention(ffi::ThreadPool pool, Floats q, Floats k, Floats v, Integers q_fields, Integers k_fields,
+                            ffi::Buffer<ffi::PRED> allow, Floats bias, ffi::ResultBuffer<ffi::F32> y, float scale,
+                            ffi::Span<const int32_t> kinds) {
   auto d = q.dimensions();
   int64_t rows = d[0], queries = d[1], heads = d[2], width = d[3], keys = k.dimensions()[1], scores = queries * keys;
-  auto of_rows = [&](auto size) { return size[0] > 1 ? size[1] * scores : int64_t{0}; };
-  auto of_heads = [&](auto size) { return size[1] > 1 ? scores : int64_t{0}; };
-  bool biased = bias.dimensions().size() == 4;
-  Work w{q.typed_data(), k.typed_data(), v.typed_data(), biased ? bias.typed_data() : nullptr, seen.typed_data(), y->typed_data(),
-         heads, queries, keys, width, of_rows(seen.dimensions()), of_heads(seen.dimensions()),
-         biased ? of_rows(bias.dimensions()) : 0, biased ? of_heads(bias.dimensions()) : 0, scale};
+  auto of_rows = [&](auto size) { return size.size() == 4 && size[0] > 1 ? size[1] * scores : int64_t{0}; };
+  auto of_heads = [&](auto size) { return size.size() == 4 && size[1] > 1 ? scores : int64_t{0}; };
+  bool biased = bias.dimensions().size() == 4, masked = allow.dimensions().size() == 4;
+  Work w{q.typed_data(), k.typed_data(), v.typed_data(), biased ? bias.typed_data() : nullptr,
+         masked ? allow.typed_data() : nullptr, q_fields.typed_data(), k_fields.typed_data(), kinds.begin(), y->typed_data(),
+         heads, queries, keys, width, q_fields.dimensions()[1], of_rows(allow.dimensions()), of_heads(allow.dimensions()),
+         of_rows(bias.dimensions()), of_heads(bias.dimensions()), scale};
+  std::vector<std::vector<Span>> spans;
+  for (int64_t row = 0; row < rows; ++row) spans.push_back(spans_of(w, row));
   int64_t threads = std::max<int64_t>(1, pool.num_threads()), all = rows * heads;
   int64_t each = std::max<int64_t>(1, all / (4 * threads)), least = 1 + (1 << 18) / std::max<int64_t>(1, 4 * scores * width);
   each = std::min(all, std::max(each, least));
-  in_turn(pool, (all + each - 1) / each, [w, all, each](int64_t i) {
-    for (int64_t n = i * each; n < std::min(all, (i + 1) * each); ++n) part(w, n / w.heads, n % w.heads);
+  in_turn(pool, (all + each - 1) / each, [w, &spans, all, each](int64_t i) {
+    for (int64_t n = i * each; n < std::min(all, (i + 1) * each); ++n) part(w, spans[n / w.heads], n / w.heads, n % w.heads);
   });
   return ffi::Error::Success();
 }
@@ -175,7 +253,10 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(ptm_attention, attention,
                                   .Arg<Floats>()
                                   .Arg<Floats>()
                                   .Arg<Floats>()
+                                  .Arg<Integers>()
+                                  .Arg<Integers>()
                                   .Arg<ffi::Buffer<ffi::PRED>>()
                                   .Arg<Floats>()
                                   .Ret<Floats>()
-                                  .Attr<float>("scale"));
+                                  .Attr<float>("scale")
+                                  .Attr<ffi::Span<const int32_t>>("kinds"));

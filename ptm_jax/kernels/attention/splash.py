@@ -2,9 +2,10 @@
 rows in both directions.
 
 Lengths are padded to a multiple of the lanes. A query that sees no key returns zeros; splash
-returns a mean. It has no inputs for added scores, dropout, orders, groups and dense masks, and
-refuses them: orders are known only at run time, but its masks are needed at compile time. It also
-refuses float32, because splash leaves the precision of these products to the chip's default.
+returns a mean. It has no inputs for added scores, dropout, orders, groups, windows and dense masks,
+and refuses them: orders and windows are known only at run time, but its masks are needed at compile
+time. It also refuses float32, because splash leaves the precision of these products to the chip's
+default.
 """
 
 from __future__ import annotations

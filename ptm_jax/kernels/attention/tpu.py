@@ -7,8 +7,9 @@ all masks of `Visibility`:
 1. Put heads before positions. Pad lengths to blocks and head widths to multiples of 16. Stack the
    fields of the tokens as integers [B, fields, L].
 2. Compute the span of key blocks that each query block may see, from the least and greatest segment
-   and order of every block. The spans are prefetched scalars, so grid steps outside of them fetch
-   and compute nothing.
+   and order of every block, and from its window. The spans are prefetched scalars, so grid steps
+   outside of them fetch and compute nothing. The grid has as many steps as the longest span, a
+   number that may be traced: a layer whose window is w costs O(L w).
 3. For each (head, row, query block), loop over its key blocks: scores = scale (k q^T + relative +
    types) + bias + distances, LOW where masked. Keep the running maximum, the running sum and the
    rescaled sum of values.
@@ -47,6 +48,7 @@ from ptm_jax.kernels.attention.tpu_block import (
     call,
     dot,
     dropped,
+    longest,
     output,
     over,
     scores_of,
@@ -208,14 +210,15 @@ _attention.defvjp(_attention_forward, _attention_backward)
 def _forward(plan: Plan, operands, constants):
     """Returns (result [B, H, K, Lq] in the precision's type, log-sums [B, H, 1, Lq] float32),
     padded."""
-    (rows, heads, queries, width), (nq, nk), (bq, _) = operands["q"].shape, plan.counts, plan.blocks
+    (rows, heads, queries, width), nq, bq = operands["q"].shape, plan.counts[0], plan.blocks[0]
     where = over(plan, "keys")
     outputs = {
         "out": output(plan, where, "out", (rows, heads, width, queries), plan.precision.dtype),
         "total": output(plan, where, "total", (rows, heads, 1, queries)),
     }
     scratch = [pltpu.VMEM(shape, jnp.float32) for shape in ((1, bq), (1, bq), (width, bq))]
-    kernel, grid = functools.partial(_forward_kernel, plan), (heads, rows, nq, nk)
+    spans = constants["spans"][0]
+    kernel, grid = functools.partial(_forward_kernel, plan), (heads, rows, nq, longest(spans))
     results = call(
         plan,
         kernel,
@@ -223,7 +226,7 @@ def _forward(plan: Plan, operands, constants):
         constants,
         grid=grid,
         where=where,
-        spans=constants["spans"][0],
+        spans=spans,
         outputs=outputs,
         scratch=scratch,
         name="attention",
@@ -256,7 +259,7 @@ def _forward_kernel(plan: Plan, every: Refs):
             weighed += dot(plan, unskew(weights.T), tables(refs["values"]), 1, 0).T
         mixed[...] = mixed[...] * fade + weighed
 
-    @pl.when(step == plan.counts[1] - 1)
+    @pl.when(step == pl.num_programs(3) - 1)
     def _():
         some = total[...] > 0.0
         sums = jnp.where(some, total[...], 1.0)

@@ -34,6 +34,7 @@ from ptm_jax.kernels.attention.tpu_block import (
     dot,
     dropped,
     folded,
+    longest,
     output,
     over,
     same_type,
@@ -80,7 +81,7 @@ def _slopes(plan: Plan, refs, spot):
 def _of_queries(plan: Plan, operands, constants, further):
     """Computes the gradients of operands per query (q, queries, types) and per head (strip, table,
     values)."""
-    (rows, heads, queries, width), (nq, nk), (bq, _) = operands["q"].shape, plan.counts, plan.blocks
+    (rows, heads, queries, width), nq, bq = operands["q"].shape, plan.counts[0], plan.blocks[0]
     where = over(plan, "keys")
     full_shape = [name for name in ("strip", "table", "values") if name in operands]
     outputs = {"q": output(plan, where, "out", (rows, heads, width, queries), plan.precision.dtype)}
@@ -94,10 +95,11 @@ def _of_queries(plan: Plan, operands, constants, further):
         shape = (heads, *operands[name].shape[1:])
         of_head = pl.BlockSpec((None, *shape[1:]), lambda h, *_: (h, 0, 0))
         outputs[name] = jax.ShapeDtypeStruct(shape, jnp.float32), of_head
-    kernel, grid = functools.partial(_queries_kernel, plan), (heads, rows, nq, nk)
+    spans = constants["spans"][0]
+    kernel, grid = functools.partial(_queries_kernel, plan), (heads, rows, nq, longest(spans))
     made = call(
         plan, kernel, operands | further, constants,
-        grid=grid, where=where, spans=constants["spans"][0], outputs=outputs, scratch=[scratch],
+        grid=grid, where=where, spans=spans, outputs=outputs, scratch=[scratch],
         name="attention_queries", parallel=not full_shape,
     )  # fmt: skip
     shared = {
@@ -148,7 +150,7 @@ def _queries_kernel(plan: Plan, every: Refs):
             sums["types"][0:1, :] += same
             sums["types"][1:2, :] += ds.sum(0, keepdims=True) - same
 
-    @pl.when(step == nk - 1)
+    @pl.when(step == pl.num_programs(3) - 1)
     def _():
         for name, ref in sums.items():
             outputs[name][...] = (plan.scale * ref[...]).astype(outputs[name].dtype)
@@ -156,16 +158,17 @@ def _queries_kernel(plan: Plan, every: Refs):
 
 def _of_keys(plan: Plan, operands, constants, further):
     """Computes the gradients of k and v."""
-    (rows, heads, _, width), (nq, nk), (_, bk) = operands["q"].shape, plan.counts, plan.blocks
+    (rows, heads, _, width), nk, bk = operands["q"].shape, plan.counts[1], plan.blocks[1]
     where = over(plan, "queries")
     outputs = dict.fromkeys(
         ("k", "v"), output(plan, where, "k", operands["k"].shape, plan.precision.dtype)
     )
     scratch = [{name: pltpu.VMEM((bk, width), jnp.float32) for name in ("k", "v")}]
-    kernel, grid = functools.partial(_keys_kernel, plan), (heads, rows, nk, nq)
+    spans = constants["spans"][1]
+    kernel, grid = functools.partial(_keys_kernel, plan), (heads, rows, nk, longest(spans))
     return call(
         plan, kernel, operands | further, constants,
-        grid=grid, where=where, spans=constants["spans"][1], outputs=outputs, scratch=scratch,
+        grid=grid, where=where, spans=spans, outputs=outputs, scratch=scratch,
         name="attention_keys",
     )  # fmt: skip
 
@@ -187,7 +190,7 @@ def _keys_kernel(plan: Plan, every: Refs):
         sums["k"][...] += dot(plan, ds, refs["q"][...], 1, 0)
         sums["v"][...] += dot(plan, dropped(plan, p, spot), refs["g"][...], 1, 0)
 
-    @pl.when(step == plan.counts[0] - 1)
+    @pl.when(step == pl.num_programs(3) - 1)
     def _():
         outputs["k"][...] = (plan.scale * sums["k"][...]).astype(outputs["k"].dtype)
         outputs["v"][...] = sums["v"][...].astype(outputs["v"].dtype)

@@ -131,6 +131,14 @@ def over(plan: Plan, inner: str):
     return where
 
 
+def longest(spans: tuple[Any, Any]):
+    """Returns the length of the longest of the spans (first, count), at least 1.
+
+    One step of the grid writes the result of blocks that see nothing.
+    """
+    return jnp.maximum(spans[1].max(), 1)
+
+
 def output(plan: Plan, where, name: str, shape: tuple[int, ...], dtype=jnp.float32):
     """Returns (shape and type, block spec) of a result with the layout of the operand `name`."""
     block, index = layout(plan, name, shape)
