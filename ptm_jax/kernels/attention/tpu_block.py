@@ -131,7 +131,7 @@ def over(plan: Plan, inner: str):
     return where
 
 
-def longest(spans: tuple[Any, Any]):
+def longest(spans: tuple[jax.Array, jax.Array]) -> jax.Array:
     """Returns the length of the longest of the spans (first, count), at least 1.
 
     One step of the grid writes the result of blocks that see nothing.
