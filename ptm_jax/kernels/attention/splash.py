@@ -10,8 +10,6 @@ default.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu import splash_attention as splash
@@ -40,7 +38,7 @@ def refusal(q: Array, k: Array, args: Arguments) -> str | None:
     return None
 
 
-def attention(q: Array, k: Array, v: Array, args: Arguments, *, interpret: Any = False) -> Array:
+def attention(q: Array, k: Array, v: Array, args: Arguments, *, interpret: bool = False) -> Array:
     """Returns the result of `reference.attention`, [B, Lq, H, K] bfloat16."""
     seen, dtype, heads = args.visibility, args.precision.dtype, q.shape[2]
     sizes = [-(-x.shape[1] // LANES) * LANES for x in (q, k)]

@@ -27,7 +27,6 @@ hardware: interpreted, and compiled for v4, v5e, v5p and v6e. "auto" does not se
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -84,7 +83,7 @@ def attention(
     args: Arguments,
     *,
     block: int | None = None,
-    interpret: Any = False,
+    interpret: bool | pltpu.InterpretParams = False,
 ) -> Array:
     """Returns the result of `reference.attention`, [B, Lq, H, K] in the precision's type.
 
