@@ -111,7 +111,7 @@ def read(
     config = config_of(folder if folder.is_dir() else folder.parent, allow_pickle)
     family = family_of(config)
     tensors = open_tensors(folder, allow_pickle=allow_pickle)
-    config = config.within(map(tensors.shape, tensors))
+    config = family.completed(config.within(map(tensors.shape, tensors)), tensors)
     system, name = record_of(config, architecture, vocab)
     lines = pruned.lines(family.lines(config, name), system)
     try:
@@ -128,8 +128,10 @@ def read(
     draw = None if architecture in (None, written[0]) else lambda paths: _drawn(system, seed, paths)
     where = None if shardings is None else shardings(shapes)["main"]
     _check_constants(tensors, family, family.constants(config, name))
+    readable = {line.theirs for line in lines if line.head in (None, *system.towers["main"].heads)}
+    absent = {line.theirs for line in lines} - readable
     params, report = engine.read(
-        tensors, shapes["main"], family, lines, fresh=draw, shardings=where
+        tensors, shapes["main"], family, lines, fresh=draw, shardings=where, absent=absent
     )
     if fields := config("quantization_config", dict, None):
         leaves = engine.leaves(

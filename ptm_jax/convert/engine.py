@@ -126,6 +126,7 @@ def read(
     *,
     fresh: Any = None,
     shardings: Any = None,
+    absent: Collection[str] = (),
 ) -> tuple[dict[str, Any], Report]:
     """Returns (parameters of a tower, report) from a checkpoint. Raises UserError.
 
@@ -133,6 +134,7 @@ def read(
     fresh      fresh(paths) returns {path: array} for head parameters that the checkpoint lacks;
                None: a missing tensor is an error
     shardings  a tree like `shapes`; None: arrays on the default device
+    absent     published names in lines of heads that the tower lacks
     """
     flat = flatten(shapes)
     where = None if shardings is None else flatten(shardings)
@@ -153,28 +155,28 @@ def read(
         if leaf.published and not any(name in actual for name in leaf.published)
     ]
     for leaf in leaf_at.values():
-        absent = [name for name in leaf.published if name not in actual]
-        if absent and (
+        lacking = [name for name in leaf.published if name not in actual]
+        if lacking and (
             leaf.path not in missing or fresh is None or not leaf.path.startswith("heads_")
         ):
             raise UserError(
-                f"{tensors.folder} has no tensor {absent[0]!r}, which its class needs."
-                f"{closest(absent[0], tensors.names())}"
+                f"{tensors.folder} has no tensor {lacking[0]!r}, which its class needs."
+                f"{closest(lacking[0], tensors.names())}"
             )
     _check_shapes(tensors, actual, leaf_at, missing)
     wanted = {name for leaf in leaf_at.values() for name in leaf.published}
-    _check_ties(
-        tensors,
-        actual,
-        {copy: source for copy, source in family.ties.items() if copy not in wanted},
-        separable={line.theirs for line in lines},
-    )
+    ties = {
+        copy: source
+        for copy, source in family.ties.items()
+        if copy not in wanted and not any(copy in (name, f"{name}.weight") for name in absent)
+    }
+    _check_ties(tensors, actual, ties, separable={line.theirs for line in lines})
     made = fresh(tuple(missing)) if missing else {}
     for path, leaf in leaf_at.items():
         if path not in made:
             made[path] = _made(tensors, actual, leaf, None if where is None else where[path])
     used = {actual[name] for leaf in leaf_at.values() for name in leaf.published if name in actual}
-    used |= {actual[name] for name in family.ties if name in actual}
+    used |= {actual[name] for name in ties if name in actual}
     extra = tuple(name for name in tensors.names() if name not in used and not family.ignored(name))
     return unflatten({path: made[path] for path in flat}), Report(len(used), tuple(missing), extra)
 

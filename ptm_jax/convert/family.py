@@ -7,7 +7,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from ptm_jax.convert.config import Config
+from ptm_jax.convert.files import Tensors
 from ptm_jax.convert.table import Line
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.spec.registry import Catalogue
@@ -53,6 +56,7 @@ class Family:
               compared on import if present
     fill      {published name: names with the same values}: used if the name is missing; files store
               a shared tensor once
+    completed (config, tensors) -> the config with the fields that only the tensors determine
     """
 
     model_type: str
@@ -67,6 +71,7 @@ class Family:
     renames: tuple[tuple[str, str], ...] = ()
     fill: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     constants: Callable[[Config, str], Mapping[str, Any]] = lambda config, architecture: {}
+    completed: Callable[[Config, Tensors], Config] = lambda config, tensors: config
 
     @property
     def name(self) -> str:
@@ -121,6 +126,19 @@ class Family:
     def ignored(self, name: str) -> bool:
         """Returns whether a published name holds no parameter."""
         return any(re.search(pattern, name) for pattern in self.ignore)
+
+
+def several_tables(tensors: Tensors) -> bool:
+    """Returns whether the encoder of a file has another table of tokens than its decoder."""
+    table_of = {}
+    for part in ("shared", "encoder.embed_tokens", "decoder.embed_tokens"):
+        names = (name for name in tensors if f".{name}".endswith(f".{part}.weight"))
+        table_of[part.partition(".")[0]] = next(names, None)
+    shared = table_of["shared"]
+    encoder, decoder = (table_of[side] or shared for side in ("encoder", "decoder"))
+    if encoder is None or decoder is None or encoder == decoder:
+        return False
+    return not np.array_equal(tensors.read(encoder), tensors.read(decoder))
 
 
 def is_pair(system: System) -> bool:

@@ -58,6 +58,12 @@ class Line:
         """The number of our axes that the published names index."""
         return sum(mark in self.theirs for mark in ("{i}", "{j}"))
 
+    @property
+    def head(self) -> str | None:
+        """The name of the head that has the parameter. None for one of the encoder."""
+        part = self.ours.partition("/")[0]
+        return part.removeprefix("heads_") if part.startswith("heads_") else None
+
     def leaf(self, path: str) -> tuple[str, str] | None:
         """Returns (published name with its marks, leaf) for our path.
         None if the line does not match."""

@@ -107,17 +107,47 @@ def test_the_wrappers_of_single_layers(tmp_path):
     check(rewritten(tmp_path, fields, inner), params)
 
 
-def test_two_tables_that_the_network_has_as_one(tmp_path):
-    """An encoder-decoder whose decoder reads another table: the advice is not what the config
-    already says."""
+@pytest.mark.parametrize("names", [("encoder", "decoder"), ("shared", "decoder")])
+def test_two_tables_of_a_pair(names, tmp_path):
+    """A table that the file lacks is the shared one, else the encoder's, as in Transformers."""
     fields, tensors, _ = written(tmp_path, "T5ForConditionalGeneration")
     table = tensors.pop("shared.weight")
-    tensors |= {"encoder.embed_tokens.weight": table, "decoder.embed_tokens.weight": table + 1}
-    tensors["lm_head.weight"] = table
-    rewritten(tmp_path, {**fields, "tie_word_embeddings": False}, tensors)
-    with pytest.raises(UserError, match="one table for both; a checkpoint with two") as error:
+    for number, name in enumerate(names):
+        part = name if name == "shared" else f"{name}.embed_tokens"
+        tensors[f"{part}.weight"] = table + number
+    read = checkpoint.read(rewritten(tmp_path, fields, tensors))
+    params = read.params["main"]
+    np.testing.assert_array_equal(params["encoder"]["encoder"]["embed"]["token"], table)
+    np.testing.assert_array_equal(params["encoder"]["decoder"]["embed"]["token"], table + 1)
+    np.testing.assert_array_equal(params["heads_lm"]["table"], table)
+    for config in (read.config, None):
+        checkpoint.write(tmp_path / "out", read.system, read.params, config=config)
+        again = checkpoint.read(tmp_path / "out")
+        assert again.system.towers == read.system.towers
+        check(tmp_path / "out", read.params)
+    checkpoint.write(tmp_path / "out", read.system, read.params)
+    names = set(checkpoint.open_tensors(tmp_path / "out"))
+    tables = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"}
+    assert tables <= names and "shared.weight" not in names
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "bare"),
+    [
+        ("T5ForConditionalGeneration", "lm_head.weight", "T5EncoderModel"),
+        ("BertForMaskedLM", "cls.predictions.decoder.weight", "BertModel"),
+    ],
+)
+def test_the_table_of_a_head_that_a_class_lacks(name, head, bare, tmp_path):
+    """It is not compared with the table of the tokens: nothing reads it. A class with the head
+    refuses it where the config ties both."""
+    fields, tensors, _ = written(tmp_path, name)
+    table = "shared.weight" if head.startswith("lm") else "bert.embeddings.word_embeddings.weight"
+    rewritten(tmp_path, fields, {**tensors, head: tensors[table] + 1})
+    read = checkpoint.read(tmp_path, architecture=bare)
+    assert head in read.report.extra
+    with pytest.raises(UserError, match="which the config ties it to"):
         checkpoint.read(tmp_path)
-    assert "tie_word_embeddings" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -105,6 +105,32 @@ def test_pair(family, name, tmp_path):
     peers.compare(tmp_path, config, group, given, unused=unused)
 
 
+def separate(model):
+    """Gives encoder, decoder and head a table each, as files of Transformers may have them."""
+    for half in (model.base_model.encoder, model.base_model.decoder):
+        half.embed_tokens.weight = torch.nn.Parameter(half.embed_tokens.weight.detach().clone())
+    untied(model)
+
+
+@pytest.mark.parametrize(
+    ("family", "fields"),
+    [
+        ("T5", dict(feed_forward_proj="relu")),
+        ("MT5", dict(feed_forward_proj="gated-gelu", num_decoder_layers=2)),
+        ("Bart", dict(scale_embedding=True)),
+    ],
+)
+def test_a_table_of_tokens_for_each_half(family, fields, tmp_path):
+    """Transformers reads a file by its tensors: tables that differ are not tied, whatever the
+    config has."""
+    tasks = {"ForConditionalGeneration": "lm", "ForSequenceClassification": "classify"}
+    group = peers.cases(family, tasks, ready=separate)
+    group[0] = peers.Case(group[0].name, ready=separate)
+    unused = [f"{root}shared.weight" for root in ("", "model.", "transformer.")]
+    given = peers.paired(inputs(family), 61, 16, eos=EOS[family], seed=3)
+    peers.compare(tmp_path, theirs(family, **fields), group, given, unused=unused)
+
+
 @pytest.mark.parametrize(("family", "name"), CASES)
 def test_half(family, name, tmp_path):
     """T5's classes with only an encoder, BART's with only a decoder."""

@@ -126,6 +126,7 @@ ODD = {
     "xlnet": {
         "d_head": 3,
         "attn_type": "uni",
+        "same_length": True,
         "mem_len": None,
         "reuse_len": 3,
         "clamp_len": 4,
@@ -230,7 +231,6 @@ def test_the_library_s_mobilebert_has_its_size():
         ("xlm", {"summary_type": "attn"}, "supported are first"),
         ("xlm", {"asm": True}, "asm_cutoffs"),
         ("xlnet", {"bi_data": True}, "bi_data is True: .* set it to false and give `backward`"),
-        ("xlnet", {"attn_type": "uni", "same_length": True}, "not supported"),
         ("xlnet", {"ff_activation": "gelu_newer"}, "supported are gelu"),
         ("t5", {"feed_forward_proj": "double-gelu"}, "feed_forward_proj is 'double-gelu'"),
         ("t5", {"relative_attention_num_buckets": 2}, "relative_attention_num_buckets 2"),

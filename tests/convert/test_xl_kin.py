@@ -90,6 +90,7 @@ XLNET = {
     ),
 }
 XLNET["heads"] = dict(d_model=12, n_head=3, d_head=5)
+XLNET["same"] = dict(d_model=8, n_head=2, n_layer=1, attn_type="uni", same_length=True)
 FAMILIES = {"XLM": XLM, "Flaubert": FLAUBERT, "XLNet": XLNET}
 WORDS = dict(n_layers=2, max_position_embeddings=16, embed_init_std=0.1, end_n_top=3)
 XL_WORDS = dict(n_layer=2, d_inner=24, use_mems_eval=False, start_n_top=3, end_n_top=2)
@@ -163,7 +164,7 @@ def runnable(monkeypatch):
 )
 def test_all_classes(family, name, tmp_path, monkeypatch):
     fields = FAMILIES[family][name]
-    if fields.get("pre_norm") or name == "uni":
+    if fields.get("pre_norm") or fields.get("attn_type") == "uni":
         runnable(monkeypatch)
     if name == "heads":  # the library's layers can, its config refuses
         monkeypatch.setattr(peers.transformers.XLNetConfig, "__class_validators__", [])
@@ -296,6 +297,44 @@ def test_permuted_words_with_a_memory(tmp_path):
         for name, value in engine.write(gradient, family, lines, bare=False):
             peers.close_gradient(value, wanted[name].grad.numpy(), name)
         carry, mems = memory, list(out.mems)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_as_many_tokens_for_each(seed, tmp_path):
+    """`same_length` of a left-to-right model with a memory: three rows of odd lengths in turn. The
+    memory grows, so the number of tokens that a token sees does."""
+    torch, draw = peers.torch, np.random.default_rng(seed)
+    heads = int(draw.integers(1, 4))
+    sizes = dict(d_model=4 * heads, n_head=heads, d_inner=9, n_layer=int(draw.integers(1, 4)))
+    recurrence = dict(mem_len=int(draw.integers(1, 12)), clamp_len=int(draw.integers(-1, 6)))
+    if seed % 2:
+        recurrence["reuse_len"] = int(draw.integers(1, 6))
+    published = config("XLNet", **{**sizes, **recurrence}, attn_type="uni", same_length=True)
+    (model,) = peers.torch_models(published, [peers.Case("XLNetLMHeadModel", ("lm",))])
+    model.save_pretrained(tmp_path)
+    source = checkpoint.read(tmp_path)
+    tower = Tower(source.system.towers["main"], source.params["main"])
+    mems, fields = None, {}
+
+    @jax.jit
+    def run(batch):
+        encoded = tower(batch)
+        return encoded, tower.read("lm", encoded, batch).logits()
+
+    for length in draw.choice([3, 5, 7, 9, 11], 3, replace=False):
+        ids = draw.integers(6, 61, (2, length)).astype(np.int32)
+        with torch.no_grad():
+            out = model(torch.tensor(ids).long(), mems=mems, use_mems=True)
+        batch = {"input_ids": ids, "segment_ids": np.ones_like(ids), **fields}
+        encoded, logits = run(batch)
+        peers.close(logits, out.logits, 1e-4, "logits")
+        past = torch.stack(out.mems).permute(2, 0, 1, 3)
+        peers.close(encoded.memory["layers"], past, 1e-4, "memory")
+        mems, fields = out.mems, {"carry": encoded.memory}
+    checkpoint.write(tmp_path / "out", source.system, source.params)
+    exported = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert exported["same_length"] is True and exported["mem_len"] == published.mem_len
+    assert checkpoint.read(tmp_path / "out").system.towers == source.system.towers
 
 
 def rows(draw):

@@ -10,7 +10,8 @@ import numpy as np
 
 from ptm_jax.convert import table
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
-from ptm_jax.convert.family import Family, classes, families, is_pair
+from ptm_jax.convert.family import Family, classes, families, is_pair, several_tables
+from ptm_jax.convert.files import Tensors
 from ptm_jax.convert.records import pair_heads, record_with, special_ids, task_fields, vocab_of
 from ptm_jax.convert.table import Line
 from ptm_jax.core import spec
@@ -241,6 +242,15 @@ class BartKind:
         return fields | task_fields(heads)
 
 
+def completed(config: Config, tensors: Tensors) -> Config:
+    """Returns the config without ties if the file has two tables, which Transformers ties not."""
+    if not several_tables(tensors):
+        return config
+    return Config(
+        {**config, "tie_word_embeddings": False}, config.file, config.largest, config.parts
+    )
+
+
 TABLES = tuple(f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
 IGNORE = (r"(^|\.)(encoder|decoder)\.version$",)
 WAVES = (r"(^|\.)embed_positions\.weight$",)
@@ -274,6 +284,7 @@ for name, kind in KINDS.items():
             ignore=(*IGNORE, *WAVES) if kind.waves else IGNORE,
             fill={"model.shared.weight": TABLES, **dict.fromkeys(TABLES, ("model.shared.weight",))},
             constants=kind.constants,
+            completed=completed,
             halves=(f"{kind.prefix}ForCausalLM",),
         )
     )

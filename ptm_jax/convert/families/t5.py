@@ -1,4 +1,8 @@
-"""T5 1.0 and 1.1, models in their format (UL2, Flan-T5, LM-adapted T5, byT5's layers), and mT5."""
+"""T5 1.0 and 1.1, models in their format (UL2, Flan-T5, LM-adapted T5, byT5's layers), and mT5.
+
+Transformers decides by the tensors of a file whether encoder, decoder and head have one table of
+tokens: tables that differ are not tied. Our config.json has a field for it, `SEPARATE`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ from typing import Any
 
 from ptm_jax.convert import table
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
-from ptm_jax.convert.family import Family, classes, families, is_pair
+from ptm_jax.convert.family import Family, classes, families, is_pair, several_tables
+from ptm_jax.convert.files import Tensors
 from ptm_jax.convert.records import pair_heads, record_with, task_fields, vocab_of
 from ptm_jax.convert.table import Line
 from ptm_jax.core.errors import UserError
@@ -30,6 +35,9 @@ HALVES = ("EncoderModel", "ForTokenClassification")
 WRAPPED = ("ForSequenceClassification", "ForTokenClassification")
 """Classes that contain the bare model as `transformer`; the other classes contain its parts
 directly."""
+SEPARATE = "separate_embeddings"
+"""The field of a config whose encoder, decoder and head have a table of tokens each."""
+TABLES = tuple(f"{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
 
 
 def activation(config: Config) -> tuple[str, bool]:
@@ -105,14 +113,24 @@ def network(config: Config) -> EncoderDecoder:
         config.count("num_decoder_layers", sizes["layers"]),
         config("decoder_start_token_id", int, vocab.pad),
     )
-    return override(net, {"decoder.stack.layers": layers, "start": start})
+    given = not config(SEPARATE, bool, False)
+    return override(
+        net, {"decoder.stack.layers": layers, "start": start, "decoder.embed.given": given}
+    )
+
+
+def completed(config: Config, tensors: Tensors) -> Config:
+    """Returns the config with `SEPARATE` where the file has two tables."""
+    return config.filled(**{SEPARATE: True}) if several_tables(tensors) else config
 
 
 def build(config: Config, architecture: str) -> System:
     net, name = network(config), architecture.removeprefix(config("model_type", str).upper())
     width, vocab, init = net.embed.width, net.embed.vocab, net.decoder.stack.block.ffn.initializer
     one = scaled(config)
-    lm = LMHead(scale=width**-0.5) if one else LMHead(vocab=vocab, tied=False, initializer=init)
+    lm = LMHead(scale=width**-0.5 if one else 1.0)
+    if not one or config(SEPARATE, bool, False):
+        lm = dataclasses.replace(lm, vocab=vocab, tied=False, initializer=init)
     heads = {"lm": lm, **pair_heads(config, init, vocab.eos)}
     parent = t5("", "1.0" if one else "1.1", 2, 128, 4, head_width=32, hidden=512)
     return record_with(config, parent, net.encoder if name in HALVES else net, heads, HEADS[name])
@@ -126,7 +144,13 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
         else {s: f"encoder/{s}" for s in ("encoder", "decoder")}
     )
     _, gated = activation(config)
+    separate = config(SEPARATE, bool, False)
     return (
+        *(
+            Line(f"{ours}/embed/token", f"{root}{side}.embed_tokens.weight")
+            for side, ours in sides.items()
+            if separate
+        ),
         Line(f"{sides['encoder']}/embed/token", f"{root}shared.weight"),
         *(line for side, ours in sides.items() for line in _half_lines(ours, root + side, gated)),
         Line("heads_lm/table", "lm_head.weight"),
@@ -179,11 +203,14 @@ def config(system: System) -> dict[str, Any]:
     }
     if pair:
         fields["decoder_start_token_id"] = core.start
+        if not core.decoder.embed.given:
+            fields[SEPARATE] = True
+            fields["scale_decoder_outputs"] = "lm" in heads and heads["lm"].scale != 1.0
     return fields | task_fields(heads)
 
 
 def _family(model_type: str, prefix: str) -> Family:
-    tables = tuple(f"{side}.embed_tokens.weight" for side in ("encoder", "decoder"))
+    inner = ("shared.weight", *TABLES)
     return Family(
         model_type=model_type,
         build=build,
@@ -191,14 +218,15 @@ def _family(model_type: str, prefix: str) -> Family:
         config=config,
         root="transformer.",
         heads={prefix + name: heads for name, heads in HEADS.items()},
-        ties=dict.fromkeys((*tables, "lm_head.weight"), "shared.weight"),
+        ties=dict.fromkeys((*TABLES, "lm_head.weight"), "shared.weight"),
         # An early release has an unused bias in the decoder's first cross-attention.
         ignore=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight$",),
         fill={
-            "lm_head.weight": ("shared.weight",),
-            "shared.weight": tables,
-            "transformer.shared.weight": tables,
+            "lm_head.weight": inner,
+            **{name: inner for name in inner},
+            **{f"transformer.{name}": inner for name in inner},
         },
+        completed=completed,
         halves=tuple(prefix + name for name in HALVES),
     )
 

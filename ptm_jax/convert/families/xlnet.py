@@ -42,9 +42,7 @@ def encoder(config: Config) -> XLNetEncoder:
     width, heads = config.positive("d_model", 1024), config.positive("n_head", 16)
     head_width = config.positive("d_head", width // heads)
     direction = config.one_of("attn_type", {"bi": "bidirectional", "uni": "causal"}, "bi")
-    if direction == "causal":
-        config.refuse("same_length", False, "every token seeing equally many is not supported")
-    clamp = config("clamp_len", int, -1)
+    clamp, same = config("clamp_len", int, -1), config("same_length", bool, False)
     stack = recurrent(
         config.count("n_layer", 24), width, heads, config.positive("d_inner", 4096),
         dropout=rate, attention_dropout=rate, inner=rate,
@@ -68,6 +66,7 @@ def encoder(config: Config) -> XLNetEncoder:
         dropout=rate,
         reuse=config("reuse_len", int, None) or 1.0,
         alone=True,
+        same_length=same and direction == "causal",
     )
 
 
@@ -143,6 +142,7 @@ def config(system: System) -> dict[str, Any]:
         "d_inner": block.ffn.hidden,
         "ff_activation": PUBLISHED[block.ffn.activation],
         "attn_type": {"bidirectional": "bi", "causal": "uni"}[core.direction],
+        "same_length": core.same_length,
         "initializer_range": core.embed.initializer.std,
         "layer_norm_eps": block.attention_norm.eps,
         "dropout": block.dropout,

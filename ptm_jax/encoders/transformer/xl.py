@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core.types import Batch, Encoded
+from ptm_jax.core.types import Batch, Encoded, Window
 from ptm_jax.encoders.context import Stacked, context_of
 from ptm_jax.encoders.transformer.transformer import Direction
 from ptm_jax.nn.blocks import Stack, with_input
@@ -67,6 +67,11 @@ class TransformerXL(Stacked, QueryStream):
             "types": jnp.zeros((batch, self.memory), jnp.int32),
         }
 
+    def visible_places(self, past: int) -> int:
+        """Returns the places that a token sees with `same_length`, where `past` places precede the
+        row."""
+        return self.memory
+
     def without_memory(self):
         return dataclasses.replace(self, memory=0)
 
@@ -84,7 +89,8 @@ class TransformerXL(Stacked, QueryStream):
             memory = jnp.moveaxis(carry["layers"], 1, 0)
             context = _with_memory(context, segments)
         if self.same_length:
-            context = _within(context, self.memory)
+            past = segments.shape[1] - batch["input_ids"].shape[1]
+            context = _within(context, self.visible_places(past))
         context = dataclasses.replace(context, types=types)
         drop = Dropout(self.dropout)
         content = x = self.embed(batch, context)
@@ -140,10 +146,9 @@ def _with_memory(context: Context, segments) -> Context:
 
 
 def _within(context: Context, size: int) -> Context:
-    """Limits the keys to those fewer than `size` places before the token."""
+    """Limits the keys to those fewer than `size` places from the token."""
     visibility = context.visibility
     queries, keys = visibility.q_segments.shape[1], visibility.k_segments.shape[1]
-    before = jnp.arange(keys - queries, keys)[:, None] - jnp.arange(keys)
-    return dataclasses.replace(
-        context, visibility=dataclasses.replace(visibility, allow=(before < size)[None, None])
-    )
+    places = jnp.arange(keys, dtype=jnp.int32)[None]
+    window = Window(places[:, keys - queries :], places, jnp.int32(size - 1))
+    return dataclasses.replace(context, visibility=dataclasses.replace(visibility, window=window))

@@ -24,6 +24,9 @@ class XLNetEncoder(TransformerXL):
     its right. Distances have the signs that they have in the text, if the stack's scores support
     this (`nn.attention.directed`). A batch with `places` has no directions.
 
+    `same_length`: as many places as the memory has precede each token that it sees, as in
+    Transformers: without a memory it sees itself alone.
+
     `alone`: a padding token sees itself and the text, as in zihangdai/xlnet, so that its states
     match the published code.
     """
@@ -38,6 +41,9 @@ class XLNetEncoder(TransformerXL):
         Only equality of types has an effect.
         """
         return 3
+
+    def visible_places(self, past: int) -> int:
+        return past + 1
 
     def __call__(self, batch: Batch, train: bool = False) -> Encoded:
         fields_in = batch
