@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ptm_jax.core.errors import UserError, closest
-from ptm_jax.core.reading import not_utf8, read_bytes, shown
+from ptm_jax.core.reading import decoded, read_bytes, shown
 
 LARGEST = 2**31 - 1
 """The largest whole number in a config: sizes and ids are int32 in every framework."""
@@ -55,13 +55,11 @@ class Config(Mapping):
         """Reads a file. Raises UserError if it is missing or is not a JSON object."""
         file = Path(file)
         try:
-            fields = json.loads(read_bytes(file).decode())
+            fields = json.loads(decoded(file, read_bytes(file)))
             if not isinstance(fields, dict):
                 raise ValueError("it holds no object")
         except UserError as error:
             raise UserError(f"{error}; a checkpoint needs its config.json") from None
-        except UnicodeDecodeError as error:
-            raise not_utf8(file, error) from None
         except (ValueError, RecursionError) as error:
             raise UserError(f"{file} is not a config ({error})") from None
         return cls(fields, file)

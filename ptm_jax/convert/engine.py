@@ -165,11 +165,7 @@ def read(
             )
     _check_shapes(tensors, actual, leaf_at, missing)
     wanted = {name for leaf in leaf_at.values() for name in leaf.published}
-    ties = {
-        copy: source
-        for copy, source in family.ties.items()
-        if copy not in wanted and not any(copy in (name, f"{name}.weight") for name in absent)
-    }
+    ties = _ties_of(family, {*wanted, *absent, *(f"{name}.weight" for name in absent)})
     _check_ties(tensors, actual, ties, separable={line.theirs for line in lines})
     made = fresh(tuple(missing)) if missing else {}
     for path, leaf in leaf_at.items():
@@ -179,6 +175,11 @@ def read(
     used |= {actual[name] for name in ties if name in actual}
     extra = tuple(name for name in tensors.names() if name not in used and not family.ignored(name))
     return unflatten({path: made[path] for path in flat}), Report(len(used), tuple(missing), extra)
+
+
+def _ties_of(family: Family, others: Collection[str]) -> dict[str, str]:
+    """Returns {published duplicate: its source} without duplicates that are among `others`."""
+    return {copy: source for copy, source in family.ties.items() if copy not in others}
 
 
 def names_in_file(names: Iterable[str], family: Family, wanted: set[str]) -> dict[str, str]:

@@ -106,16 +106,46 @@ MARKS = {
 
 
 def encoding_of(head: bytes) -> str | None:
-    """Returns the encoding that the byte order mark at the begin of a file names, if not UTF-8."""
-    return next((name for mark, name in MARKS.items() if head.startswith(mark)), None)
+    """Returns the encoding of a text that begins so, if it is UTF-16 or UTF-32.
+
+    The byte order mark names it. Without one the zeros among the first bytes do: in UTF-16 the
+    characters of the first 256 code points, such as blanks and line feeds, have a zero on one side.
+    """
+    named = next((name for mark, name in MARKS.items() if head.startswith(mark)), None)
+    head = head[:4096]
+    if named is not None or head.count(0) < 2:
+        return named
+    for order, plane, top in (("LE", 2, 3), ("BE", 1, 0)):
+        # The planes above 2 have no letters.
+        if len(head) > 7 and any(head) and max(head[plane::4]) <= 2 and not any(head[top::4]):
+            return f"UTF-32{order}"
+    for order, first in (("LE", 1), ("BE", 0)):
+        zeros = head[first::2].count(0)
+        if zeros == head.count(0) and zeros * 20 > len(head) // 2:
+            return f"UTF-16{order}"
+    return None
+
+
+def check_encoding(where: str | Path, head: bytes) -> None:
+    """Raises UserError where the first bytes of a text show UTF-16 or UTF-32."""
+    if name := encoding_of(head):
+        raise UserError(f"{where} is {name} text; convert it, as `iconv -f {name} -t UTF-8` does")
+
+
+def decoded(where: str | Path, raw: bytes, encoding: str = "utf-8-sig") -> str:
+    """Returns the text of the bytes of a file. Raises UserError for another encoding."""
+    check_encoding(where, raw)
+    try:
+        return raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise not_utf8(where, error) from None
 
 
 def not_utf8(where: str | Path, error: UnicodeDecodeError, offset: int = 0) -> UserError:
-    """Returns the error for a text that is in another encoding. `offset` are the bytes before."""
-    name = encoding_of(error.object) if not offset else None
-    kind = f"{name} text" if name else f"not UTF-8 at byte {offset + error.start}"
-    tool = f"iconv -f {name} -t UTF-8" if name else "iconv -t UTF-8"
-    return UserError(f"{where} is {kind}; convert it, as `{tool}` does")
+    """Returns the error for bytes that are not UTF-8. `offset` are the bytes before."""
+    return UserError(
+        f"{where} is not UTF-8 at byte {offset + error.start}; convert it, as `iconv -t UTF-8` does"
+    )
 
 
 def check_unicode(where: str, text: str) -> None:
@@ -151,12 +181,9 @@ def parse_json(path: Path, raw: bytes, what: str) -> Any:
             raise broken(path, f"{what} names {shown(twice)} twice")
         return fields
 
+    check_encoding(path, raw)
     try:
         return json.loads(raw.decode("utf8"), object_pairs_hook=unique)
-    except UnicodeDecodeError as error:
-        if encoding_of(raw) is None:
-            raise broken(path, f"{what} is not JSON") from None
-        raise not_utf8(path, error) from None
     except (ValueError, RecursionError):
         raise broken(path, f"{what} is not JSON") from None
 

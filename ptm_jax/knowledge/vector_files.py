@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import broken, reading, shown
+from ptm_jax.core.reading import broken, check_encoding, reading, shown
 
 
 def vectors_in(path: Path, words: Collection[str]) -> dict[str, np.ndarray]:
@@ -25,6 +25,8 @@ def vectors_in(path: Path, words: Collection[str]) -> dict[str, np.ndarray]:
     vectors: dict[str, np.ndarray] = {}
     width = None
     with reading(path), path.open("rb") as file:
+        check_encoding(path, file.read(1000))
+        file.seek(0)
         for number, line in enumerate(file, 1):
             name, _, numbers = line.rstrip().partition(b" ")
             if number == 1:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ptm_jax.core.reading import broken, not_utf8, read_bytes, shown
+from ptm_jax.core.reading import broken, decoded, read_bytes, shown
 from ptm_jax.inference.loading import vectors_of
 from ptm_jax.inference.words.word_vectors import WordVectors
 from ptm_jax.runs.evaluations import Request
@@ -45,10 +45,7 @@ class Table:
 
 def read(path: Path) -> Table:
     """Reads a file. Raises UserError with file and line."""
-    try:
-        lines = read_bytes(path).decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise not_utf8(path, error) from None
+    lines = decoded(path, read_bytes(path)).splitlines()
     head = lines[0].split("\t") if lines else []
     if len(head) < 2 or head[0] != "word":
         raise broken(path, "has no first line `word`, a tab and names of properties")

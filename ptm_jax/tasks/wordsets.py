@@ -17,7 +17,7 @@ import numpy as np
 import scipy.stats
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import broken, not_utf8, read_bytes, shown
+from ptm_jax.core.reading import broken, decoded, read_bytes, shown
 from ptm_jax.inference.loading import vectors_of
 from ptm_jax.inference.text.vectors import unit
 from ptm_jax.inference.words.word_vectors import EPSILON, Method, WordVectors
@@ -184,10 +184,7 @@ def _left_out(count: int, what: str) -> dict[str, int]:
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yields (number, line) of lines that are not empty and no comments."""
-    try:
-        text = read_bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise not_utf8(path, error) from None
+    text = decoded(path, read_bytes(path))
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.startswith("#"):
             yield number, line.strip()

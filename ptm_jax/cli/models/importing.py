@@ -142,14 +142,12 @@ def _strings(args: Args) -> int:
 
 def _grown(model, imported, path: str):
     """The model and its record with the words of a file added to its vocabulary."""
-    from pathlib import Path
-
     from ptm_jax.convert.config import Config
+    from ptm_jax.core.reading import decoded, read_bytes
     from ptm_jax.runs import growing
 
-    words = [
-        line.strip() for line in Path(path).read_text(encoding="utf8").splitlines() if line.strip()
-    ]
+    lines = decoded(path, read_bytes(path)).splitlines()
+    words = [line.strip() for line in lines if line.strip()]
     model = growing.grown(model, words)
     config = Config({**imported.config, "vocab_size": model.vocab.size}, imported.config.file)
     return model, dataclasses.replace(

@@ -17,7 +17,7 @@ import numpy as np
 from ptm_jax.convert.words import fasttext_bin, interleaved, keyed, static_folder, textual
 from ptm_jax.convert.words.wordtable import WordTable, decoded, encoded
 from ptm_jax.core.errors import UserError, unknown
-from ptm_jax.core.reading import broken, encoding_of, reading, shown, size_of
+from ptm_jax.core.reading import broken, check_encoding, reading, shown, size_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,8 +110,7 @@ def _head(path: Path) -> bytes:
         head = file.read(4096)
     if not head:
         raise broken(path, "is empty")
-    if name := encoding_of(head):
-        raise broken(path, f"is {name} text; convert it, as `iconv -f {name} -t UTF-8` does")
+    check_encoding(path, head)
     if head[:2] in (b"\x1f\x8b", b"PK", b"BZ", b"\xfd7"):
         raise broken(path, "is compressed; unpack it first (gunzip, unzip, bunzip2 or unxz)")
     return head

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import broken, not_utf8, reading, shown, size_of
+from ptm_jax.core.reading import broken, decoded, reading, shown, size_of
 from ptm_jax.data.text.documents import Document
 
 START = "parallel:"
@@ -91,11 +91,8 @@ def documents(source: str) -> Iterator[Document]:
 
 
 def _lines(path: Path) -> Sequence[str]:
-    try:
-        with reading(path):
-            return path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise not_utf8(path, error) from None
+    with reading(path):
+        return decoded(path, path.read_bytes()).splitlines()
 
 
 def _pairs(path: Path, number: int, line: str, lengths: tuple[int, int]) -> list[tuple[int, int]]:

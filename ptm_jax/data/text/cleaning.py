@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import decoded, read_bytes
 from ptm_jax.data.text.documents import Document, split_sentences
 
 
@@ -264,12 +265,7 @@ def _of_lines(lines: list[tuple[str, ...]]) -> Document | None:
 def read_words(path: str | Path) -> tuple[str, ...]:
     """Returns the lower-cased words of a file with one word on each line.
     Raises UserError where there are none."""
-    try:
-        words = {line.strip().lower() for line in Path(path).read_text("utf-8").splitlines()}
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"{path} cannot be read ({error}); expected UTF-8 text with one word on each line"
-        ) from None
+    words = {line.strip().lower() for line in decoded(path, read_bytes(path)).splitlines()}
     if not words - {""}:
         raise UserError(f"{path} holds no words; expected one on each line")
     return tuple(sorted(words - {""}))

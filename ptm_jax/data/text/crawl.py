@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ptm_jax.core.archives import Xz
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import not_utf8, shown
+from ptm_jax.core.reading import decoded, shown
 from ptm_jax.data.text.bounded import Bounded
 from ptm_jax.data.text.documents import Document, document
 
@@ -56,8 +56,8 @@ def wet(stream: Bounded, path: Path) -> Iterator[Document]:
                 f"{path} ends within a record (byte {position} of its text); fetch it again"
             )
         if fields.get("warc-type") == "conversion":
-            text = _decoded(
-                content, f"the page {fields.get('warc-target-uri', 'without an address')} of {path}"
+            text = decoded(
+                f"the page {fields.get('warc-target-uri', 'without an address')} of {path}", content
             )
             if item := document(text.splitlines()):
                 yield item
@@ -82,15 +82,8 @@ def texts(stream: Bounded, path: Path) -> Iterator[Document]:
                     with Bounded(Xz(content), path, stream.limit) as inner:
                         yield from texts(inner, path)
                 elif member.name.lower().endswith(".txt"):
-                    text = _decoded(content.read(), f"{member.name} of {path}")
+                    text = decoded(f"{member.name} of {path}", content.read())
                     if item := document(text.splitlines()):
                         yield item
     except tarfile.TarError as error:
         raise UserError(f"{path} is a damaged archive ({error}); fetch it again") from None
-
-
-def _decoded(content: bytes, what: str) -> str:
-    try:
-        return content.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise not_utf8(what, error) from None

@@ -19,7 +19,7 @@ from typing import Any
 
 from ptm_jax.core.archives import COMPRESSIONS, DAMAGED, opened
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import check_unicode, not_utf8
+from ptm_jax.core.reading import check_encoding, check_unicode, not_utf8
 from ptm_jax.data.text import crawl, dataset_folders, parquet, wiki
 from ptm_jax.data.text.bounded import DOCUMENT_BYTES, Bounded
 from ptm_jax.data.text.documents import Document, document
@@ -87,8 +87,11 @@ def read(path: Path, document_bytes: int = DOCUMENT_BYTES) -> Iterator[Document]
 
 def _lines(stream: Bounded, path: Path) -> Iterator[str]:
     """Yields decoded lines without their ends; only a line feed ends a line."""
-    offset = 0
+    offset, head = 0, b""
     for raw in stream:
+        if len(head) < 100:
+            head += raw
+            check_encoding(path, head)
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:

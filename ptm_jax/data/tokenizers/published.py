@@ -20,7 +20,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import read_bytes, shown
+from ptm_jax.core.reading import check_encoding, read_bytes, shown
 from ptm_jax.data.tokenizers.backends import HuggingFace
 from ptm_jax.data.tokenizers.framing import Added, Published, Template, content_of, needed
 from ptm_jax.data.tokenizers.published_families import CLASSES, FAMILIES, Family, Source
@@ -53,6 +53,8 @@ def read_published(folder: str | Path) -> Tokenizer:
         )
     paths = {p.name: p for p in folder.iterdir() if p.name in FILES or p.suffix == ".model"}
     files = {name: read_bytes(path, _LARGEST) for name, path in sorted(paths.items())}
+    for name in ("vocab.txt", "merges.txt"):
+        check_encoding(folder / name, files.get(name, b""))
     if not set(files) - {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}:
         raise UserError(
             f"no tokenizer in {folder}; expected tokenizer.json, or vocab.txt, vocab.json or "

@@ -19,6 +19,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import decoded
 from ptm_jax.data.tokenizers import published, saved, words
 from ptm_jax.data.tokenizers.backends import HuggingFace, SentencePiece
 from ptm_jax.data.tokenizers.published_families import wordpiece
@@ -91,6 +92,8 @@ def read(spec: TokenizerSpec) -> Tokenizer:
         )
     try:
         kind, backend = _read(path, spec)
+    except UserError:
+        raise
     except Exception as error:  # both libraries raise bare Exceptions for damaged files
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(f"{path} is not a tokenizer that can be read ({reason})") from None
@@ -108,9 +111,8 @@ def _read(path: Path, spec: TokenizerSpec):
             path
         )
     if path.suffix == ".txt":
-        pieces = (
-            path.read_text("utf-8").removesuffix("\n").split("\n")
-        )  # a piece may be another line break
+        text = decoded(path, path.read_bytes(), "utf-8")
+        pieces = text.removesuffix("\n").split("\n")  # a piece may be another line break
         return "wordpiece", HuggingFace(
             _wordpiece_model({p: i for i, p in enumerate(pieces)}, spec)
         )

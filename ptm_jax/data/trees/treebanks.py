@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import not_utf8, read_bytes, shown
+from ptm_jax.core.reading import decoded, read_bytes, shown
 from ptm_jax.data.text.documents import Document
 from ptm_jax.data.trees.parses import Tree, binary
 from ptm_jax.statistics import trees
@@ -67,10 +67,7 @@ def documents(source: str) -> Iterator[Document]:
 
 def read(path: Path) -> Iterator[Tree]:
     """Yields the trees of a file. Raises UserError with file and line."""
-    try:
-        text = read_bytes(path, LARGEST).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise not_utf8(path, error) from None
+    text = decoded(path, read_bytes(path, LARGEST))
     trees = _conllu(path, text) if path.suffix == ".conllu" else _bracketed(path, text)
     empty = True
     for tree in trees:

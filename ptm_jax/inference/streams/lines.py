@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 from ptm_jax.core.archives import COMPRESSIONS, DAMAGED, opened
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import broken, encoding_of
+from ptm_jax.core.reading import broken, check_encoding
 
 LONGEST = 1 << 24
 """Bytes of a line that are read at most."""
@@ -107,11 +107,12 @@ def _stdin() -> contextlib.AbstractContextManager[BinaryIO]:
 def numbered(source: Source, stream: BinaryIO) -> Iterator[tuple[int, str, str]]:
     """Yields (number, line without its end, fault). Bytes that are not UTF-8 become surrogates,
     which `checked` refuses."""
-    number = 0
+    number, head = 0, b""
     while raw := stream.readline(LONGEST):
         number, fault = number + 1, ""
-        if number == 1 and (name := encoding_of(raw)):
-            raise UserError(f"{source.name} is {name} text; convert it by iconv -f {name}")
+        if len(head) < 100:
+            head += raw
+            check_encoding(source.name, head)
         if number == 1 and b"\0" in raw:
             raise UserError(
                 f"{source.name} is not UTF-8 text (byte {raw.index(0)} is zero); give a text file"

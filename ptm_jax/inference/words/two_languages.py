@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import broken, not_utf8, read_bytes, shown
+from ptm_jax.core.reading import broken, decoded, read_bytes, shown
 from ptm_jax.inference.text.vectors import unit
 from ptm_jax.inference.words.word_vectors import WordVectors
 
@@ -112,10 +112,7 @@ def read_pairs(path: str | Path) -> list[tuple[str, str]]:
 
 def lines_of(path: Path) -> list[str]:
     """Returns the lines of a UTF-8 file. Raises UserError."""
-    try:
-        return read_bytes(path).decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise not_utf8(path, error) from None
+    return decoded(path, read_bytes(path)).splitlines()
 
 
 def of_language(model: WordVectors, language: str) -> WordVectors:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ptm_jax.core import archives
-from ptm_jax.core.reading import broken, encoding_of, not_utf8, reading, shown
+from ptm_jax.core.reading import broken, check_encoding, not_utf8, reading, shown
 
 LONGEST = 1 << 24
 """Bytes of a line at most."""
@@ -17,12 +17,15 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 
     Raises UserError with file and line.
     """
-    number = 0
+    number, head = 0, b""
     with reading(path):
         try:
             with archives.opened(path) as stream:
                 while raw := stream.readline(LONGEST):
                     number += 1
+                    if len(head) < 100:
+                        head += raw
+                        check_encoding(path, head)
                     if len(raw) == LONGEST:
                         raise broken(
                             path,
@@ -33,8 +36,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
                     if text.strip():
                         yield number, text
         except UnicodeDecodeError as error:
-            where = path if encoding_of(error.object) else f"{path}: line {number:,}"
-            raise not_utf8(where, error) from None
+            raise not_utf8(f"{path}: line {number:,}", error) from None
         except archives.DAMAGED as error:
             raise broken(path, f"is a damaged archive after line {number:,} ({error})") from None
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from ptm_jax.core import archives
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import broken, not_utf8, size_of
+from ptm_jax.core.reading import broken, decoded, size_of
 from ptm_jax.data.text import dataset_folders, textfiles, tfds_sources
 from ptm_jax.data.text.bounded import DOCUMENT_BYTES, RATIO, Bounded
 from ptm_jax.tasks.formats import spreadsheets
@@ -152,9 +152,7 @@ def text_of(path: Path, encoding: str = "utf-8-sig") -> str:
         with Bounded(
             archives.opened(path), path, _most(path), "more than {} bytes; divide it"
         ) as file:
-            return file.read().decode(encoding)
-    except UnicodeDecodeError as error:
-        raise not_utf8(path, error) from None
+            return decoded(path, file.read(), encoding)
     except archives.DAMAGED as error:
         raise UserError(
             f"{path} is a damaged archive ({error}); fetch or compress it again"

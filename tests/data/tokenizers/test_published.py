@@ -417,7 +417,7 @@ def test_what_is_trained_here_is_written(tmp_path, kind, style, lines):
 @pytest.mark.parametrize("family, name, damage, message", [
     ("bert", "vocab.txt", lambda d: d.replace(b"[UNK]\n", b""), "has no '\\[UNK\\]'"),
     ("bert", "vocab.txt", lambda d: d.replace(b"[SEP]\n", b""), "has no '\\[SEP\\]'"),
-    ("bert", "vocab.txt", lambda d: b"\xff\xfe" + d, "not a tokenizer file"),
+    ("bert", "vocab.txt", lambda d: b"\xff\xfe" + d, "is UTF-16 text; convert it"),
     ("bert", "vocab.txt", lambda d: None, "no tokenizer in"),
     ("bert", "tokenizer_config.json", lambda d: b"{", "not a tokenizer file"),
     ("bert", "tokenizer_config.json", lambda d: b'{"tokenizer_class": "BertJapaneseTokenizer"}',
