@@ -113,9 +113,9 @@ def network(config: Config) -> EncoderDecoder:
         config.count("num_decoder_layers", sizes["layers"]),
         config("decoder_start_token_id", int, vocab.pad),
     )
-    given = not config(SEPARATE, bool, False)
+    shared = not config(SEPARATE, bool, False)
     return override(
-        net, {"decoder.stack.layers": layers, "start": start, "decoder.embed.given": given}
+        net, {"decoder.stack.layers": layers, "start": start, "decoder.embed.given": shared}
     )
 
 
