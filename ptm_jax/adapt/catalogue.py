@@ -20,7 +20,7 @@ from ptm_jax.adapt.modules.side import KAdapter
 from ptm_jax.adapt.modules.text_classifiers import Aligned, Biattentive, ConcatPooling, LinearGain
 from ptm_jax.adapt.modules.truncated_gradient import TruncatedGradient
 from ptm_jax.adapt.modules.word_features import PooledStates, StackedWords, TagLM
-from ptm_jax.adapt.parameters.averaging import NTASGD, SelfDistillation, SelfEnsemble
+from ptm_jax.adapt.parameters.averaging import EMA, NTASGD, SelfDistillation, SelfEnsemble
 from ptm_jax.adapt.parameters.box import Bounded
 from ptm_jax.adapt.parameters.freezing import BitFit, FeatureExtraction, Frozen, Restart
 from ptm_jax.adapt.parameters.max_norm import MaxNorm
@@ -72,6 +72,7 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "lora": (LoRA, (202,)),
     "prefix": (Prefix, (202,)),
     "bitfit": (BitFit, (202,)),
+    "ema": (EMA, ()),
     "ntasgd": (NTASGD, (37,)),
     "self_ensemble": (SelfEnsemble, (203,)),
     "self_distillation": (SelfDistillation, (203,)),

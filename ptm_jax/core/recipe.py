@@ -3,70 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
+from ptm_jax.core.errors import RANGES, Ranged, check_range, range_of
+
+__all__ = ["RANGES", "Ranged", "check_range", "range_of"]
 spec = dataclasses.dataclass(frozen=True, kw_only=True)
-
-WHOLE = 2**31 - 1
-LARGE = 1e30
-"""The largest whole number, and the largest other one, of a recipe: float32 holds them."""
-BELOW_1 = 0.0, math.nextafter(1.0, 0.0)
-POSITIVE = math.ulp(0.0), LARGE
-NOT_NEGATIVE = 0.0, LARGE
-RANGES: dict[str, tuple[float, float]] = {
-    **dict.fromkeys(("b1", "b2", "rho", "momentum"), BELOW_1),
-    **dict.fromkeys(("eps", "clip_threshold", "row_limit", "clip", "divisor"), POSITIVE),
-    **dict.fromkeys(
-        ("weight_decay", "initial", "lr", "end", "decay_rules", "lr_rules"), NOT_NEGATIVE
-    ),
-    **dict.fromkeys(("warmup", "full", "decay"), (0, WHOLE)),
-    **dict.fromkeys(("steps", "batch", "length", "every", "accumulate", "updates"), (1, WHOLE)),
-    "experiment.seed": (0, WHOLE),
-    "adagrad.eps": NOT_NEGATIVE,  # GloVe's sum of squares begins at 1
-    "decay_rate": (math.ulp(0.0), 1.0),
-    "cut": (math.ulp(0.0), 1.0),
-    "ratio": (1.0, LARGE),
-    "start": (1.0, LARGE),
-}
-"""{field, or class.field: (least, largest)} of every number of a recipe; of rules, of their
-factors."""
-
-
-class Ranged:
-    """Base of the values of a recipe: their numbers lie in `RANGES`."""
-
-    def __post_init__(self):
-        for field in dataclasses.fields(self):
-            value = vars(self)[field.name]
-            rules = isinstance(value, tuple) and field.name.endswith("_rules")
-            numbers = [factor for _, factor in value] if rules else [value]
-            for number in numbers:
-                if isinstance(number, int | float) and not isinstance(number, bool):
-                    check_range(f"{type(self).__name__.lower()}.{field.name}", number)
-
-
-def range_of(path: str) -> tuple[float, float]:
-    """Returns the (least, largest) number of "class.field"."""
-    return RANGES[path] if path in RANGES else RANGES[path.partition(".")[2]]
-
-
-def check_range(path: str, number: float) -> None:
-    """Raises ValueError for a number outside the range of its "class.field"."""
-    least, largest = range_of(path)
-    if least <= number <= largest:
-        return
-    if isinstance(least, int):
-        expected = f"at least {least}" if number < least else f"at most {largest:,}"
-    elif largest == LARGE:
-        finite = "a finite number "
-        expected = finite + ("above 0" if 0 < least < 1 else f"of at least {least:g}")
-    else:
-        expected = (
-            f"{'above' if least else 'at least'} 0 and {'below' if largest < 1 else 'at most'} 1"
-        )
-    raise ValueError(f"{path} is {number}; it must be {expected}")
-
 
 # BERT's rule (google-research/bert, AdamWeightDecayOptimizer): no decay on normalisation parameters
 # and biases.
@@ -193,7 +135,53 @@ class SGD(Ranged):
             )
 
 
-Optimizer = AdamW | StableAdamW | Adamax | LAMB | Adafactor | Adagrad | Adadelta | SGD
+@spec
+class Muon(Ranged):
+    """Muon (Jordan et al. 2024) for the matrices of layers, AdamW for all other parameters: tables,
+    heads, gains and biases.
+
+    The update of a matrix is its momentum with all singular values near 1, by `iterations` of
+    Newton-Schulz. Matrices are found by the logical axes that layers declare; each layer of a stack
+    and each of several products in one kernel is a matrix of its own.
+
+    rms         the update has this root mean square, near AdamW's, so that both groups share a rate
+                (Liu et al. 2025, arXiv 2502.16982); None: factor sqrt(max(1, outputs / inputs))
+    b1, b2, eps     of AdamW
+    other_rate      factor of the rate for AdamW's parameters
+    """
+
+    momentum: float = 0.95
+    nesterov: bool = True
+    iterations: int = 5
+    rms: float | None = 0.2
+    b1: float = 0.9
+    b2: float = 0.95
+    eps: float = 1e-8
+    other_rate: float = 1.0
+    weight_decay: float = 0.01
+    decay_rules: tuple[tuple[str, float], ...] = NO_DECAY
+
+
+@spec
+class SOAP(Ranged):
+    """SOAP (Vyas et al. 2024, arXiv 2409.11321) for the matrices of layers, AdamW for all others.
+
+    Adam in the eigenbasis of Shampoo's preconditioners, which is refreshed after each `every`
+    updates. A side of a matrix longer than `largest` is not rotated. The first step does not move
+    matrices.
+    """
+
+    b1: float = 0.95
+    b2: float = 0.95
+    eps: float = 1e-8
+    every: int = 10
+    largest: int = 10_000
+    other_rate: float = 1.0
+    weight_decay: float = 0.01
+    decay_rules: tuple[tuple[str, float], ...] = NO_DECAY
+
+
+Optimizer = AdamW | StableAdamW | Adamax | LAMB | Adafactor | Adagrad | Adadelta | SGD | Muon | SOAP
 
 
 @spec
@@ -309,6 +297,9 @@ class Phase(Ranged):
     It makes `steps` updates on `batch` rows of `length` tokens.
     """
 
+    changes: ClassVar[tuple[tuple[str, Any], ...]] = ()
+    continues: ClassVar[bool] = False
+
     steps: int
     batch: int
     length: int
@@ -343,6 +334,12 @@ class Recipe(Ranged):
                 "recipe.phases is empty; a recipe needs at least one Phase(steps, batch, length)"
             )
         super().__post_init__()
+        for before, phase in zip((None, *self.phases), self.phases, strict=False):
+            if phase.continues and (before is None or before.length != phase.length):
+                raise ValueError(
+                    "a phase continues the rows of a phase of the same length before it; set "
+                    "continues to False"
+                )
         for phase in self.phases:
             for name in ("updates", "accumulate"):
                 if vars(self)[name] < 1 or phase.batch % vars(self)[name]:
@@ -361,6 +358,15 @@ class Recipe(Ranged):
     def steps(self) -> int:
         """Total number of updates of all phases."""
         return sum(phase.steps for phase in self.phases)
+
+    def chain(self, number: int) -> range:
+        """Returns the phases that read on in one order of the text, of which `number` is one."""
+        first, after = number, number + 1
+        while self.phases[first].continues:
+            first -= 1
+        while after < len(self.phases) and self.phases[after].continues:
+            after += 1
+        return range(first, after)
 
 
 Remat = Literal["none", "full", "dots"]

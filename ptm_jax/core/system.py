@@ -17,9 +17,10 @@ from types import FunctionType
 from typing import Any, get_args
 
 from ptm_jax.core import slots
-from ptm_jax.core.errors import UserError
+from ptm_jax.core.errors import UserError, check_range
 from ptm_jax.core.precision import Impl, Precision
-from ptm_jax.core.recipe import Recipe, check_range
+from ptm_jax.core.recipe import Phase, Recipe, spec
+from ptm_jax.core.spec.overriding import override
 from ptm_jax.core.types import Params
 
 
@@ -111,6 +112,60 @@ class System:
             f"  steps {shapes}; lr {recipe.lr:g}, {kind(recipe.optimizer)}, "
             f"{kind(recipe.schedule)}",
         ])  # fmt: skip
+
+
+@spec
+class ChangedPhase(Phase):
+    """A phase in which parts of the system have other values.
+
+    The networks keep their parameters, and the optimizer its state. The system itself is the model
+    that is exported, as the phases without changes train it.
+
+    changes    pairs (path in the system, value): ("corruption.training_rate", 0.05), ("objective",
+               ZLossLM(head="mlm")), ("towers.main.encoder.stack.block.attention.rotary.theta", 1e4)
+    continues  whether its rows follow those of the phase before, of the same length; False: it
+               reads the text in a new order. For a batch that grows (`batch_warmup`)
+    """
+
+    changes: tuple[tuple[str, Any], ...] = ()
+    continues: bool = False
+
+    def __post_init__(self):
+        super().__post_init__()
+        if wrong := [path for path, _ in self.changes if path.startswith(("recipe", "name"))]:
+            raise ValueError(f"a phase cannot change {wrong[0]}; it changes parts of the model")
+
+
+def batch_warmup(
+    first: int, last: int, *, rows: int, length: int, stages: int, multiple: int = 1
+) -> tuple[Phase, ...]:
+    """Returns phases whose batch grows from `first` to below `last` rows in equal increments.
+
+    Each of the `stages` reads the same share of about `rows` rows, in whole steps, so that the
+    warm-up is measured in text and not in updates (ModernBERT: 768 to 4,608 over 50 billion tokens,
+    Warner et al. 2024, Table 3). Batches are multiples of `multiple`. The phase that follows should
+    be a `ChangedPhase` with `continues`, too.
+    """
+    sizes = [first + (last - first) * stage / stages for stage in range(stages)]
+    batches = [max(multiple, round(size / multiple) * multiple) for size in sizes]
+    return tuple(
+        ChangedPhase(
+            steps=max(1, round(rows / stages / batch)),
+            batch=batch,
+            length=length,
+            continues=number > 0,
+        )
+        for number, batch in enumerate(batches)
+    )
+
+
+def in_phase(system: System, number: int) -> System:
+    """Returns the system with the changes of a phase of its recipe. Raises UserError."""
+    changes = dict(system.recipe.phases[number].changes)
+    try:
+        return override(system, changes) if changes else system
+    except UserError as error:
+        raise UserError(f"recipe.phases.{number}.changes: {error}") from error
 
 
 def refusal(system: System) -> str | None:

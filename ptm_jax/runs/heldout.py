@@ -28,7 +28,7 @@ from ptm_jax.runs.run import Run
 from ptm_jax.training.logs import evaluation
 from ptm_jax.training.start import differing, setup
 from ptm_jax.training.steps.building import building
-from ptm_jax.training.steps.step import program
+from ptm_jax.training.steps.phase_work import Phases
 
 PERPLEXITIES = {"nll": "perplexity", "mlm_nll": "mlm_perplexity"}
 """{metric in nats per token: name of its exponential}."""
@@ -59,13 +59,13 @@ def measure(run: Run, config: Experiment, corpus: Corpus, split: str, batches: i
     """
     config = differing.with_facts(config, run.corpus)
     mesh, rules = _mesh(config)
-    with building(config.system):
-        work, state = program(config.system, config.seed).on(
-            mesh, rules, setup.example(config, corpus)
-        )
-    params, meta, step = run.restore(like=state.params, true=work.padding.true)
+    config = dataclasses.replace(config, rules=rules)
+    phases = Phases(config, mesh, functools.partial(setup.example, config, corpus))
+    base = phases.base
+    params, meta, step = run.restore(like=base.state.params, true=base.program.padding.true)
     run.tokenizer(meta)
     phase = meta["position"]["phase"]
+    work = phases.at(phase).program
     stream = setup.stream(config, corpus, phase, split, epochs=1)
     with jax.set_mesh(mesh), building(config.system):
         carry = work.initial_carry(params, setup.example(config, corpus, phase))

@@ -23,6 +23,7 @@ run may resume with another number of processes.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -49,7 +50,8 @@ from ptm_jax.training.start import features, initial, longer, setup
 from ptm_jax.training.start.init_models import opened
 from ptm_jax.training.steps import fitting, flops
 from ptm_jax.training.steps.building import building
-from ptm_jax.training.steps.step import TrainState, jitted, program
+from ptm_jax.training.steps.phase_work import Phases
+from ptm_jax.training.steps.step import TrainState, jitted
 
 Callback = Callable[[int, str, Mapping[str, float]], Any]
 """Called as `callback(step, split, values)` with every line of the log: split "train" after every
@@ -76,18 +78,13 @@ class Training:
         config, corpus = setup.begin(config, workdir, progress, self.init)
         self.config, self.corpus = config, corpus
         self.recipe = config.system.recipe
-        self._whole, self._flops = program(config.system, config.seed), {}
-        with building(config.system):
-            self.program, self.abstract = self._whole.on(
-                self.mesh, config.rules, setup.example(config, corpus)
-            )
+        self.phases = Phases(config, self.mesh, functools.partial(setup.example, config, corpus))
+        self.program, self.abstract = self.phases.base.program, self.phases.base.state
+        self._flops = {}
         if not workdirs.steps_of(workdir):  # check all phases before anything is written
             for phase in range(len(self.recipe.phases)):
                 self.flops(phase)
         self.shardings = jax.tree.map(lambda leaf: leaf.sharding, self.abstract)
-        self._evaluate = jax.jit(
-            self.program.evaluate, out_shardings=(rules.replicated(self.mesh), None)
-        )
         setup.keep(config, workdir, corpus, self.init)
         heldout = corpus.counts("heldout")
         self.has_heldout = bool(heldout.sum())
@@ -107,11 +104,12 @@ class Training:
         Raises UserError if the system refuses its rows."""
         if phase not in self._flops:
             first, batch = (
-                setup.example(self.config, self.corpus, number) for number in (0, phase)
+                setup.example(self.config, self.corpus, number) for number in (None, phase)
             )
-            with building(self.config.system):
-                state = jax.eval_shape(self._whole.init, first)
-                self._flops[phase] = flops.flops(self._whole.defined().step, state, batch)
+            work = self.phases.at(phase).plain
+            with building(work.system):
+                state = jax.eval_shape(self.phases.base.plain.init, first)
+                self._flops[phase] = flops.flops(work.defined().step, state, batch)
         return self._flops[phase]
 
     def start(self) -> tuple[TrainState, dict[str, Any], int | None]:
@@ -177,11 +175,12 @@ class Training:
         stream = setup.stream(
             self.config, self.corpus, phase, "heldout", epochs=1, share=self.share
         )
-        carry = self.program.initial_carry(
+        work = self.phases.at(phase)
+        carry = work.program.initial_carry(
             state.params, setup.example(self.config, self.corpus, phase)
         )
         return evaluation.evaluate(
-            self._evaluate, state.params, stream, mesh=self.mesh, carry=carry, batches=batches
+            work.evaluate, state.params, stream, mesh=self.mesh, carry=carry, batches=batches
         )[0]
 
     def heard(self, state: TrainState, values: Mapping[str, float]) -> TrainState:
@@ -207,7 +206,8 @@ class Training:
         It has as many micro-batches as it needs."""
 
         def make(parts):
-            return jitted(self.program, self.shardings, rules.replicated(self.mesh), parts)
+            work = self.phases.at(phase).program
+            return jitted(work, self.shardings, rules.replicated(self.mesh), parts)
 
         rows, readings = self.recipe.phases[phase].batch, self.config.system.examples.readings
         parts = fitting.parts_of(self.recipe, rows, self.parts.get(shapes), readings, self.mesh)
@@ -307,6 +307,8 @@ def _phases(run, state, done, position, quiet):
             stream = setup.stream(run.config, run.corpus, phase, share=run.share)
             if position["phase"] == phase and position["stream"] is not None:
                 stream.restore(position["stream"])
+            elif recipe.phases[phase].continues:
+                stream.follow(position["stream"])
             stream = features.kept(run.program, state.params, stream, run.workdir, run.mesh)
             state, done = _steps(run, state, done, int(ends[phase]), phase, stream=stream, bar=bar)
             position = {"phase": phase, "stream": stream.state()}

@@ -166,7 +166,11 @@ def test_nothing_mutates_and_untouched_parts_are_shared():
         (
             "recipe.optimizer",
             "Adam",
-            ["kind of recipe.optimizer 'Adam'", "AdamW, Adamax, LAMB, SGD", "Did you mean"],
+            [
+                "kind of recipe.optimizer 'Adam'",
+                "AdamW, Adamax, LAMB, Muon, SGD, SOAP",
+                "Did you mean",
+            ],
         ),
         ("recipe.optimizer", "LAMB(b3=1)", ["field of LAMB 'b3'", "b1, b2"]),
         ("recipe.optimizer", "LAMB(b1=x)", ["recipe.optimizer.b1 must be a number; given 'x'"]),

@@ -31,6 +31,9 @@ from support.corrupting import VOCAB
 
 OWN = {
     "more of everything": token.TokenMasking(vocab=VOCAB, rate=0.6, mask=0.3, random=0.4),
+    "scheduled rate": token.ScheduledMasking(
+        vocab=VOCAB, training_rate=token.LinearRate(first=0.5, last=0.1, steps=2)
+    ),
     "unilm units": units.Masking(
         vocab=VOCAB, units=units.NGrams(shares=(0.2, 0.8), whole_words=False), together=True
     ),
@@ -68,6 +71,7 @@ FIXED = (
     "kt_net_first",
     "kt_net",
     "kt_net_mini",
+    "LeftToRight",
 )
 """Values that draw nothing; in these rows no document repeats a name, of which kt_net would hide
 one."""

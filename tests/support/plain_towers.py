@@ -116,9 +116,10 @@ class Scores:
         flat = jax.vmap(of_seed)(seeds.reshape(-1), self.scores.reshape(-1, self.scores.shape[-1]))
         return flat.reshape(seeds.shape).astype(jnp.int32)
 
-    def judge(self, labels, smoothing=0.0):
+    def judge(self, labels, smoothing=0.0, z_loss=0.0):
         nll, uniform = self.nll(labels), -jax.nn.log_softmax(self.scores).mean(-1)
         loss = (1 - smoothing) * nll + smoothing * uniform
+        loss += z_loss * jnp.square(jax.nn.logsumexp(self.scores, -1))
         return types.SimpleNamespace(nll=nll, loss=loss, right=self.scores.argmax(-1) == labels)
 
 

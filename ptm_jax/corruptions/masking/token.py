@@ -1,16 +1,19 @@
 """Dynamic token masking: 15% of tokens, 80% [MASK] / 10% random / 10% kept.
 
-Devlin et al. 2019, section 3.1, Task 1.
+Devlin et al. 2019, section 3.1, Task 1. `ScheduledMasking` has other rates in training than in
+evaluation.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
+import jax.numpy as jnp
+
 from ptm_jax.core import slots
 from ptm_jax.core.batch import rows_of
 from ptm_jax.core.streams import named
-from ptm_jax.core.types import Array, Batch, Vocab
+from ptm_jax.core.types import Array, Batch, Step, Vocab
 from ptm_jax.corruptions.base import budget, capacity, check_shares, choose, hide, maskable
 
 
@@ -38,8 +41,64 @@ class TokenMasking(slots.Corruption):
         check_shares(self.rate, self.mask, self.random)
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
-        limit = capacity(batch["input_ids"].shape[1], self.rate)
+        return self._hidden(key, batch, self.rate, self.rate)
+
+    def _hidden(self, key: Array, batch: Batch, rate: float | Array, highest: float) -> Batch:
+        """Masks at `rate`. `highest` bounds the rate and decides P."""
+        limit = capacity(batch["input_ids"].shape[1], highest)
         allowed = maskable(batch, self.vocab)
-        count = budget(allowed.sum(1), self.rate, limit)
+        count = budget(allowed.sum(1), rate, limit)
         positions, weights = choose(named(key, "choose"), rows_of(batch), allowed, count, limit)
         return hide(key, batch, positions, weights, self.vocab, shares=(self.mask, self.random))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LinearRate:
+    """A masking rate that goes linearly from `first` to `last` in `steps` steps, and then stays.
+
+    GPT-BERT: from 30% to 15% (Charpentier and Samuel 2024, arXiv 2410.24159).
+    """
+
+    first: float = 0.3
+    last: float = 0.15
+    steps: int
+
+    def __post_init__(self):
+        for rate in (self.first, self.last):
+            check_shares(rate)
+        if self.steps < 1:
+            raise ValueError(f"steps is {self.steps}; it must be at least 1")
+
+    @property
+    def highest(self) -> float:
+        """The greatest rate."""
+        return max(self.first, self.last)
+
+    def at(self, step: Step) -> Array:
+        """Returns the rate of the step number `step`, from 0."""
+        done = jnp.minimum(jnp.asarray(step, jnp.float32) / self.steps, 1.0)
+        return self.first + done * (self.last - self.first)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScheduledMasking(TokenMasking):
+    """`TokenMasking` at `training_rate` in training, and at `rate` in each evaluation.
+
+    Losses of runs with other schedules, and of the steps of one run, are then comparable.
+    `training_rate` is a number (which a phase may change) or a function of the step.
+    """
+
+    training_rate: float | LinearRate
+
+    def __post_init__(self):
+        super().__post_init__()
+        if isinstance(self.training_rate, int | float):
+            check_shares(self.training_rate)
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        if "step" not in batch:
+            return super().__call__(key, batch)
+        rate = self.training_rate
+        if isinstance(rate, LinearRate):
+            return self._hidden(key, batch, rate.at(batch["step"]), rate.highest)
+        return self._hidden(key, batch, rate, rate)

@@ -104,6 +104,8 @@ class Stream:
     epochs          None: endless. A number: every row comes exactly once an epoch, and the last
                     batches are filled with rows of padding (segment 0); every process then reads
                     the whole split, so that all end together
+    common          a divisor of the batches of all streams that follow one another (`follow`): it
+                    decides the lanes in place of `batch`
 
     Raises UserError for an empty split, a batch that the processes do not divide, examples that do
     not fit the vocabulary, or continuing examples of a split with less text than a batch.
@@ -124,6 +126,7 @@ class Stream:
         epochs: int | None = None,
         process_index: int = 0,
         process_count: int = 1,
+        common: int | None = None,
     ):
         if batch < 1 or batch % process_count or not 0 <= process_index < process_count:
             raise UserError(
@@ -138,7 +141,12 @@ class Stream:
             )
         row = fields.row_type(spec)
         groups = groups_of(corpus, split, examples, length=length, batch=batch, seed=seed, row=row)
-        self._lanes = _lanes(batch, groups, epochs)
+        if common is not None and groups.consecutive:
+            raise UserError(
+                "rows that continue each other need batches of one size; set continues to False "
+                "in the phases"
+            )
+        self._lanes = _lanes(common or batch, groups, epochs)
         self._identity = {
             "corpus": corpus.manifest["digest"], "split": split, "examples": repr(examples),
             "length": length,
@@ -192,6 +200,10 @@ class Stream:
         self._iterator.set_state(
             {"batches": state["batches"], "cursors": np.array(cursors, np.int64)}
         )
+
+    def follow(self, state: dict[str, Any]) -> None:
+        """Continues from `state` of a stream with another batch, with its next rows."""
+        self.restore(state | {"batch": self._identity["batch"], "batches": 0})
 
     def close(self) -> None:
         """Stops prefetching; deleting the stream does too."""

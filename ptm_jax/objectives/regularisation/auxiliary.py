@@ -43,7 +43,6 @@ class FadingLanguage(AroundTask):
         rows = batch if self.corruption is None else self.corruption(named(key, "words"), batch)
         task = self.task(towers, batch, named(key, "task"))
         language = self.language(towers, rows, named(key, "language"))
+        weight = self.gamma(batch.get("step", self.steps))  # an evaluation has no step
         # The last part's metrics override earlier ones of the same name.
-        return add_losses(
-            (self.gamma(batch["step"]), dataclasses.replace(language, carry=None)), (1.0, task)
-        )
+        return add_losses((weight, dataclasses.replace(language, carry=None)), (1.0, task))

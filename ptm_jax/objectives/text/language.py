@@ -42,7 +42,7 @@ class MLM(OnePass):
         return f"{self.prefix}_nll"
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
-        return _predicted(tower, self.head, encoded.hidden, batch, self.prefix)
+        return predicted(tower, self.head, encoded.hidden, batch, self.prefix)
 
     def predictions(
         self, tower: Tower, encoded: Encoded, batch: Batch
@@ -53,13 +53,18 @@ class MLM(OnePass):
         }
 
 
-def _predicted(tower: Tower, head: str, states: Array, batch: Batch, prefix: str) -> Loss:
-    """Returns the loss for predicting the labels of `prefix` from `states` [B, L, D]."""
+def predicted(
+    tower: Tower, head: str, states: Array, batch: Batch, prefix: str, **options: float
+) -> Loss:
+    """Returns the loss for predicting the labels of `prefix` from `states` [B, L, D].
+
+    `options` are those of `judge`. The metric is the log-likelihood without them."""
     positions, labels, weights = (
         batch[f"{prefix}_{field}"] for field in ("positions", "labels", "weights")
     )
-    judged = tower.head(head, gather(states, positions)).judge(labels)
-    return token_loss(judged.nll, weights, judged.right, f"{prefix}_nll")
+    judged = tower.head(head, gather(states, positions)).judge(labels, **options)
+    loss = token_loss(judged.nll, weights, judged.right, f"{prefix}_nll")
+    return dataclasses.replace(loss, sum=(judged.loss * weights).sum()) if options else loss
 
 
 def followers(batch: Batch) -> Array:
@@ -269,7 +274,7 @@ class PLM(OnePass):
     head: str = "lm"
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
-        return _predicted(tower, self.head, encoded.extra["query"], batch, "plm")
+        return predicted(tower, self.head, encoded.extra["query"], batch, "plm")
 
     def refusal(self, system: System) -> str | None:
         encoder = slots.encoder_of(system, self.tower)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from ptm_jax.core import facts, slots, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Recipe
 from ptm_jax.core.spec.own_code import remember, sources_of
-from ptm_jax.core.system import Experiment, System
+from ptm_jax.core.system import Experiment, System, in_phase
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import Corpus, open_corpus
@@ -257,18 +258,28 @@ def stream(
     epochs: int | None = None, share: tuple[int, int] = (0, 1),
 ) -> Stream:  # fmt: skip
     """Returns the rows of a phase, or part `share` = (index, count) of them.
-    Every phase is shuffled differently."""
-    shape = config.system.recipe.phases[phase]
+    Every phase is shuffled differently, unless it continues the phase before it."""
+    recipe = config.system.recipe
+    shape, chain = recipe.phases[phase], recipe.chain(phase)
+    options = {}
+    if epochs is None and len(chain) > 1:
+        if corpus.stream is not None:
+            raise UserError(
+                "a phase that continues another one reads text; set continues to False for this "
+                "data"
+            )
+        options["common"] = math.gcd(*(recipe.phases[number].batch for number in chain))
     make = corpus.stream or functools.partial(Stream, corpus)
     rows = make(
         split,
-        config.system.examples,
+        in_phase(config.system, phase).examples,
         length=shape.length,
         batch=shape.batch,
-        seed=config.seed + phase,
+        seed=config.seed + (chain[0] if options else phase),
         epochs=epochs,
         process_index=share[0],
         process_count=share[1],
+        **options,
     )
     if rows.cut:
         _remark(
@@ -286,10 +297,12 @@ def _remark(line: str) -> None:
     console.say(line)
 
 
-def example(config: Experiment, corpus: Corpus, phase: int = 0) -> dict[str, jax.Array]:
-    """Returns a batch of zeros with the shapes of a phase's stream."""
-    shape = config.system.recipe.phases[phase]
-    fields = config.system.examples.batch_spec(shape.length, corpus.vocab)
+def example(config: Experiment, corpus: Corpus, phase: int | None = None) -> dict[str, jax.Array]:
+    """Returns a batch of zeros with the shapes of a phase's stream.
+    Without a phase, those of the system itself at the sizes of the first one."""
+    shape = config.system.recipe.phases[phase or 0]
+    system = config.system if phase is None else in_phase(config.system, phase)
+    fields = system.examples.batch_spec(shape.length, corpus.vocab)
     batch = {name: jnp.zeros((shape.batch, *dims), dtype) for name, (dims, dtype) in fields.items()}
     return {**batch, "rows": jnp.arange(shape.batch, dtype=jnp.int32)}
 

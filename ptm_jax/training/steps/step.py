@@ -28,12 +28,12 @@ from ptm_jax.core.errors import Advised, UserError, closest
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.streams import stream
 from ptm_jax.core.system import System, adapted, refusal
-from ptm_jax.core.types import Batch, Loss, Params, Ratio, record
+from ptm_jax.core.types import Axes, Batch, Loss, Params, Ratio, record
 from ptm_jax.mesh.axes import ParameterAxes
 from ptm_jax.mesh.layout import Layout, layout_of
 from ptm_jax.mesh.padding import Padding, padding_of, stored
 from ptm_jax.mesh.rules import Table
-from ptm_jax.nn.declared import collected
+from ptm_jax.nn.declared import axes_of, collected
 from ptm_jax.training.updates import in_place, optimizers, sparse
 from ptm_jax.training.updates.freedom import Freedom, held
 
@@ -52,7 +52,8 @@ class TrainState:
 class Program:
     """A system with wrapped towers, its optimizer, and the pure functions over them.
     `freedom` decides which parameters are updated, at which steps, and at which rate. `native` is a
-    kernel that makes the updates (`training.updates.in_place`)."""
+    kernel that makes the updates (`training.updates.in_place`). `axes` are the logical axes of the
+    parameters, if they are known: an optimizer by role reads them."""
 
     system: System
     towers: Mapping[str, Any]
@@ -62,6 +63,7 @@ class Program:
     layout: Layout | None = None
     padding: Padding = Padding()
     native: in_place.Native | None = None
+    axes: ParameterAxes | None = None
 
     def on(self, mesh: Mesh, rules: str | Table, batch: Batch) -> tuple[Program, TrainState]:
         """Returns (this program for a mesh, its abstract state), from the shapes of a batch.
@@ -75,7 +77,11 @@ class Program:
         padding = padding_of(state, axes, layout.rules, mesh)
         native = in_place.kernel_of(self.system, mesh)
         work = dataclasses.replace(
-            self, layout=layout if mesh.size > 1 else None, padding=padding, native=native
+            self,
+            layout=layout if mesh.size > 1 else None,
+            padding=padding,
+            native=native,
+            axes=axes,
         )
         return work, stored(state, padding, axes, layout.rules, mesh)
 
@@ -85,8 +91,7 @@ class Program:
         with collected() as collector:
             # A new function for each call: JAX would not trace an equal one again.
             state = jax.eval_shape(lambda fields: work.init(fields), batch)
-        added = [wrapper.logical_axes for wrapper in self.system.wrappers]
-        return state, ParameterAxes(collector.axes(), added)
+        return state, self._axes(collector.axes())
 
     def init(self, batch: Batch) -> TrainState:
         """Returns the state before the first step, from the shapes of a batch.
@@ -94,14 +99,26 @@ class Program:
         batch = self._corrupt(
             batch, "train", 0, None
         )  # towers need the fields of a corruption: T5's decoder input
-        params = self.begun(
-            core_towers.init(self.defined().towers, stream(self.seed, "init"), batch)
-        )
+        with collected() as collector:
+            params = core_towers.init(self.defined().towers, stream(self.seed, "init"), batch)
+        optimizer = self._optimizer(lambda: self._axes(collector.axes()))
+        params = self.begun(params)
         params = _without_ties(params, self.system.ties)
         carry = self.defined().initial_carry(params, batch)
         return self.padding.fill(
-            TrainState(jnp.zeros((), jnp.int32), params, self.optimizer.init(params), carry)
+            TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), carry)
         )
+
+    def _axes(self, declared: Mapping[str, Axes]) -> ParameterAxes:
+        """Returns the axes of the towers' parameters with those of the adaptations."""
+        return ParameterAxes(declared, [wrapper.logical_axes for wrapper in self.system.wrappers])
+
+    def _optimizer(self, axes: Callable[[], ParameterAxes]) -> Any:
+        """Returns the optimizer. One by role is built for the axes of the parameters."""
+        recipe = self.system.recipe
+        if not optimizers.by_role(recipe.optimizer):
+            return self.optimizer
+        return optimizers.build(recipe, self.freedom, self.axes or axes())
 
     def begun(self, params: Params, source: Params | None = None) -> Params:
         """Returns parameters with the initial ones of adaptations and compressions.
@@ -166,7 +183,9 @@ class Program:
 
         grads, loss = _accumulated(loss_of, params, batch, accumulate)
         grads, seen = self.freedom.parted(held(grads, self.freedom, state.step))
-        updates, opt_state = self.optimizer.update(grads, opt_state, params)
+        updates, opt_state = self._optimizer(
+            lambda: self._axes(axes_of(self.defined().towers, batch).declared)
+        ).update(grads, opt_state, params)
         params = optimizers.apply(params, updates)
         params = paths.map_with_path(
             lambda path, leaf: leaf + seen[path] if path in seen else leaf, params
@@ -191,7 +210,7 @@ class Program:
         self, params: Params, batch: Batch, index, carry=None
     ) -> tuple[dict[str, Any], Any]:
         """Returns metrics of one held-out batch and the next carry.
-        No dropout; the batch's index seeds the corruption."""
+        No dropout; the batch's index seeds the corruption, and the batch has no `step`."""
         with use(self.layout):
             params = self.padding.cut(params, "params/")
             batch = self._corrupt(batch, "heldout", index, carry)
@@ -266,13 +285,16 @@ class Program:
             params = wrapper.effective(params, train)
         return core_towers.bind(self.towers, params, train)
 
-    def _corrupt(self, batch, name, step, carry):
-        batch = (
-            {**batch, "step": step} if carry is None else {**batch, "step": step, "carry": carry}
-        )
+    def _corrupt(self, batch, name, number, carry):
+        """Returns the corrupted batch of a step, or of a held-out batch, with this number.
+        Only a batch of training has the field `step`: schedules end, and evaluation is the same at
+        every step."""
+        fields = {"step": number} if name == "train" else {}
+        fields |= {} if carry is None else {"carry": carry}
+        batch = {**batch, **fields}
         if self.system.corruption is None:
             return batch
-        return self.system.corruption(stream(self.seed, f"corruption-{name}", step), batch)
+        return self.system.corruption(stream(self.seed, f"corruption-{name}", number), batch)
 
 
 def jitted(program: Program, shardings: TrainState, everywhere: Any, accumulate: int) -> Any:

@@ -24,9 +24,8 @@ momentum by 3e-8 if the gradient is clipped.
 from __future__ import annotations
 
 import functools
-import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -39,34 +38,25 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import (
     LAMB,
     SGD,
+    SOAP,
     Adadelta,
     Adafactor,
     Adagrad,
     Adamax,
     AdamW,
+    Muon,
     Recipe,
     StableAdamW,
 )
-from ptm_jax.training.updates import schedules
+from ptm_jax.mesh.axes import ParameterAxes
+from ptm_jax.training.updates import matrices, schedules
 from ptm_jax.training.updates.freedom import Freedom, along, held
+from ptm_jax.training.updates.tensor_rules import Array, ByRole, Moments, Rule, bias, zeros
 
 if TYPE_CHECKING:
+    from ptm_jax.adapt.parameters.levels import ParameterPath
+    from ptm_jax.core.recipe import Optimizer
     from ptm_jax.core.types import Params
-
-
-Array = jax.Array
-Moments = dict[str, Array]
-
-
-class Rule(NamedTuple):
-    """An optimizer for one tensor. `axes` are all its axes except that of stacked layers.
-
-    init(param, axes) -> moments update(grad, param, moments, decay=, axes=, t=, rate=) ->
-    (direction, moments); t = 1, 2, ... is float32
-    """
-
-    init: Callable[[Array, tuple[int, ...]], Moments]
-    update: Callable[..., tuple[Array, Moments]]
 
 
 class Held(NamedTuple):
@@ -76,13 +66,21 @@ class Held(NamedTuple):
     live: Array
 
 
-def build(recipe: Recipe, freedom: Freedom | None = None) -> optax.GradientTransformation:
+def by_role(spec: Optimizer) -> bool:
+    """Whether an optimizer has other rules for matrices than for other parameters."""
+    return isinstance(rule_of(spec), ByRole)
+
+
+def build(
+    recipe: Recipe, freedom: Freedom | None = None, axes: ParameterAxes | None = None
+) -> optax.GradientTransformation:
     """Returns the recipe's optimizer over a nested dict of parameters, or its trained part.
 
-    `freedom` decides which parameters are updated, when, and at which rate (default: all). `update`
-    needs the parameters. `apply` adds the updates to the parameters.
+    `freedom` decides which parameters are updated, when, and at which rate (default: all). `axes`
+    are the logical axes of the parameters, which an optimizer by role needs. `update` needs the
+    parameters. `apply` adds the updates to the parameters.
     """
-    rule = rule_of(recipe.optimizer)
+    rules = functools.partial(_rules, rule_of(recipe.optimizer), axes or ParameterAxes())
     rate_of = schedules.build(recipe.schedule, recipe.lr, recipe.steps)
     decay_rules = vars(recipe.optimizer).get("decay_rules", ())
     freedom = freedom or Freedom()
@@ -98,7 +96,7 @@ def build(recipe: Recipe, freedom: Freedom | None = None) -> optax.GradientTrans
         chosen = {
             path: g for path, g in paths.flatten(grads).items() if freedom.trains(places[path])
         }
-        layered = freedom.stacked(params)
+        layered, rule = freedom.stacked(params), rules(places, flat)
         factor = (
             1.0
             if recipe.clip is None
@@ -118,7 +116,9 @@ def build(recipe: Recipe, freedom: Freedom | None = None) -> optax.GradientTrans
             scale = freedom.rate(places[path]) * paths.first_match(recipe.lr_rules, path, 1.0)
             rate_of_leaf = rate * (along(scale, param) if np.ndim(scale) else scale)
             facts = {"decay": decay, "axes": axes, "t": count, "rate": rate_of_leaf}
-            direction, after = _moved(rule, grad.astype(jnp.float32) * factor, param, before, facts)
+            direction, after = _moved(
+                rule[path], grad.astype(jnp.float32) * factor, param, before, facts
+            )
             for name, value in after.items():
                 new[name][path] = value if live is None else jnp.where(live, value, before[name])
             update_of_leaf = (-rate_of_leaf * direction).astype(param.dtype)
@@ -130,7 +130,7 @@ def build(recipe: Recipe, freedom: Freedom | None = None) -> optax.GradientTrans
             **{k: paths.unflatten(v) for k, v in new.items()},
         }
 
-    return optax.GradientTransformation(functools.partial(_begun, rule, freedom), update)
+    return optax.GradientTransformation(functools.partial(_begun, rules, freedom), update)
 
 
 def apply(params: Params, updates: Any) -> Any:
@@ -149,9 +149,20 @@ def apply(params: Params, updates: Any) -> Any:
     )
 
 
-def _begun(rule: Rule, freedom: Freedom, params: Params) -> dict[str, Any]:
+def _rules(
+    rule: Rule | ByRole, axes: ParameterAxes, places: Mapping[str, ParameterPath], flat: Params
+) -> dict[str, Rule]:
+    """Returns the rule of each parameter."""
+    if not isinstance(rule, ByRole):
+        return dict.fromkeys(flat, rule)
+    sides = {path: matrices.sides_of(axes, places[path], leaf.ndim) for path, leaf in flat.items()}
+    return {path: rule.matrix(side) if side else rule.other for path, side in sides.items()}
+
+
+def _begun(rules: Callable[..., dict[str, Rule]], freedom: Freedom, params: Params) -> Params:
     """Returns the state before the first update."""
     places, layered = freedom.places(params), freedom.stacked(params)
+    rule = rules(places, paths.flatten(params))
     chosen = {
         path: leaf for path, leaf in paths.flatten(params).items() if freedom.trains(places[path])
     }
@@ -162,7 +173,7 @@ def _begun(rule: Rule, freedom: Freedom, params: Params) -> dict[str, Any]:
     moments: dict[str, Moments] = defaultdict(dict)
     for path, leaf in chosen.items():
         axes = _axes(leaf, layered[path])
-        for name, value in rule.init(leaf, axes).items():
+        for name, value in rule[path].init(leaf, axes).items():
             moments[name][path] = value
         if freedom.varies(places[path]):
             moments["updates"][path] = jnp.zeros(
@@ -187,28 +198,25 @@ def _moved(
     return direction, {**moments, "updates": t}
 
 
+def _kept(live: Array | None, new: Array, old: Array, param: Array) -> Array:
+    """Returns the moment after a step in which only the `live` layers are updated (None: all).
+    A moment of another rank than its parameter has no layers."""
+    if live is None:
+        return new
+    return jnp.where(live if new.ndim == param.ndim else live.any(), new, old)
+
+
 def _axes(param, layered: bool) -> tuple[int, ...]:
     return tuple(range(1 if layered else 0, param.ndim))
 
 
 @functools.singledispatch
-def rule_of(spec: Any) -> Rule:
+def rule_of(spec: object) -> Rule | ByRole:
     """Returns the update rule of an optimizer spec."""
     raise TypeError(
         f"no optimizer is known for {type(spec).__name__}; register one with "
         "optimizers.rule_of.register"
     )
-
-
-def _zeros(*names: str) -> Callable[[Array, tuple[int, ...]], Moments]:
-    """Returns the initial moments, zeros of the parameter's shape."""
-    return lambda param, axes: {name: jnp.zeros_like(param, jnp.float32) for name in names}
-
-
-def _bias(b: float, t: Array) -> Array:
-    """Returns the bias correction 1 - b**t of an average of t gradients that starts at 0."""
-    # Computed from the logarithm: 1 - 0.999 loses four digits in float32.
-    return -jnp.expm1(t * math.log(b)) if b > 0 else jnp.ones_like(t)
 
 
 @rule_of.register
@@ -224,7 +232,7 @@ def _adam(spec: AdamW | StableAdamW | LAMB) -> Rule:
         nu = spec.b2 * moments["nu"] + (1.0 - spec.b2) * jnp.square(g)
         # Scalars are combined first, which leaves one multiplication, one square root and one
         # division per element.
-        first, second = (_bias(b, t) if corrects else 1.0 for b in (spec.b1, spec.b2))
+        first, second = (bias(b, t) if corrects else 1.0 for b in (spec.b1, spec.b2))
         scale, root = 1.0 / first, jax.lax.rsqrt(jnp.asarray(second, jnp.float32))
         direction = (
             scale * mu / (jnp.sqrt(nu) * root + spec.eps) + (spec.weight_decay * decay) * param
@@ -241,7 +249,21 @@ def _adam(spec: AdamW | StableAdamW | LAMB) -> Rule:
             direction = direction / jnp.maximum(1.0, rms)
         return direction, {"mu": mu, "nu": nu}
 
-    return Rule(_zeros("mu", "nu"), update)
+    return Rule(zeros("mu", "nu"), update)
+
+
+@rule_of.register
+def _by_role(spec: Muon | SOAP) -> ByRole:
+    """Muon or SOAP for matrices, AdamW for all other parameters (`training.updates.matrices`)."""
+    shared = {name: vars(spec)[name] for name in ("b1", "b2", "eps", "weight_decay")}
+    adam = rule_of(AdamW(**shared))
+
+    def update(g, param, moments, **facts):
+        direction, moments = adam.update(g, param, moments, **facts)
+        return spec.other_rate * direction, moments
+
+    matrix = matrices.muon if isinstance(spec, Muon) else matrices.soap
+    return ByRole(functools.partial(matrix, spec), Rule(adam.init, update))
 
 
 @rule_of.register
@@ -252,10 +274,10 @@ def _adamax(spec: Adamax) -> Rule:
     def update(g, param, moments, *, decay, axes, t, rate):
         mu = spec.b1 * moments["mu"] + (1.0 - spec.b1) * g
         nu = jnp.maximum(spec.b2 * moments["nu"], jnp.abs(g) + spec.eps)
-        scale = 1.0 / _bias(spec.b1, t) if spec.bias_correction else 1.0
+        scale = 1.0 / bias(spec.b1, t) if spec.bias_correction else 1.0
         return scale * mu / nu + (spec.weight_decay * decay) * param, {"mu": mu, "nu": nu}
 
-    return Rule(_zeros("mu", "nu"), update)
+    return Rule(zeros("mu", "nu"), update)
 
 
 def _factored(param, axes) -> tuple[int, int] | None:
@@ -283,9 +305,9 @@ def _adafactor(spec: Adafactor) -> Rule:
 
     def init(param, axes):
         pair = _factored(param, axes)
-        full_moments = _zeros(
-            *([] if pair else ["nu"]), *([] if spec.momentum is None else ["mu"])
-        )(param, axes)
+        full_moments = zeros(*([] if pair else ["nu"]), *([] if spec.momentum is None else ["mu"]))(
+            param, axes
+        )
         if not pair:
             return full_moments
 
@@ -350,7 +372,7 @@ def _adadelta(spec: Adadelta) -> Rule:
         delta = spec.rho * moments["delta"] + (1.0 - spec.rho) * jnp.square(direction)
         return direction, {"nu": nu, "delta": delta}
 
-    return Rule(_zeros("nu", "delta"), update)
+    return Rule(zeros("nu", "delta"), update)
 
 
 @rule_of.register
@@ -369,4 +391,4 @@ def _sgd(spec: SGD) -> Rule:
         mu = spec.momentum * moments["mu"] + g
         return (g + spec.momentum * mu if spec.nesterov else mu), {"mu": mu}
 
-    return Rule(_zeros("mu") if spec.momentum else _zeros(), update)
+    return Rule(zeros("mu") if spec.momentum else zeros(), update)
