@@ -108,6 +108,7 @@ def separate(flat):
     return parts
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("spec", [Muon(), Muon(rms=None, nesterov=False, other_rate=0.5)], ids=repr)
 def test_muon_is_that_of_optax_matrix_by_matrix(spec):
     """Also a kernel of queries, keys and values: three matrices. AdamW has the other parameters."""
