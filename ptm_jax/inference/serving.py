@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 Format = Literal["stablehlo", "onnx"]
 PLATFORMS = ("cpu", "cuda", "tpu")
 OPSET = 18
-ONNX = "pip install onnx onnx-ir onnxruntime equinox && pip install --no-deps jax2onnx"
-"""jax2onnx names an older orbax-checkpoint than ours, which it does not import: its dependencies
-cannot be an extra."""
+ONNX = "pip install 'ptm_jax[onnx]' && pip install --no-deps jax2onnx"
+"""The extra has what jax2onnx imports. jax2onnx itself names an older orbax-checkpoint than ours,
+which it does not import, so that it cannot be in an extra."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,12 +104,22 @@ def write(out: str | os.PathLike, model: Pretrained, kind: Format) -> list[Path]
     """Writes `model.stablehlo` or `model.onnx`, graph.json and the tokenizer's files.
     graph.json has the names. Returns the files.
 
-    Raises UserError as `graph` does, and without jax2onnx for "onnx"."""
+    Raises UserError as `graph` does, without jax2onnx for "onnx", and for a network that cannot be
+    traced with free axes, such as one whose table of positions follows the length (XLNet)."""
     from ptm_jax.data.tokenizers.published import write_published
     from ptm_jax.runs.writing import drafted
 
     made = graph(model, "int8" if kind == "stablehlo" else "float32")
-    data = {"stablehlo": stablehlo, "onnx": onnx}[kind](made, model.limit)
+    try:
+        data = {"stablehlo": stablehlo, "onnx": onnx}[kind](made, model.limit)
+    except UserError:
+        raise
+    except Exception as error:  # of a trace whose axes are free, or of jax2onnx
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise UserError(
+            f"{model.system.name} has no {kind} graph of any batch and length ({reason[:100]}); "
+            "export it for Transformers, without --format"
+        ) from error
     with drafted(out) as draft:
         draft.mkdir(parents=True)
         (draft / f"model.{kind}").write_bytes(data)

@@ -1,6 +1,7 @@
 """Graphs for those who serve without this package: the numbers of StableHLO and ONNX are the
 model's."""
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -10,9 +11,14 @@ import numpy as np
 import pytest
 
 from ptm_jax.compress.quantisation.quantisation import Int8
+from ptm_jax.convert.checkpoint import example
+from ptm_jax.core import spec, towers
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.streams import stream
+from ptm_jax.core.types import Vocab
 from ptm_jax.inference import serving
 from ptm_jax.inference.pretrained import Pretrained
+from ptm_jax.systems.transformers import transformer_xl as catalogue
 from support import tiny_models
 
 
@@ -87,5 +93,18 @@ def test_what_has_no_graph_is_one_line(monkeypatch):
     with pytest.raises(UserError, match="no encoder of tokens alone"):
         serving.graph(tiny_models.build("bart"))
     monkeypatch.setattr(serving.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match="needs jax2onnx; install it: pip install"):
+    with pytest.raises(
+        UserError, match=r"needs jax2onnx; install it: pip install 'ptm_jax\[onnx\]'"
+    ):
         serving.onnx(serving.graph(tiny_models.build("bert")))
+
+
+def test_a_network_that_no_graph_of_free_axes_has_is_one_line(tmp_path):
+    """XLNet's table of positions follows the length of a row."""
+    vocab = tiny_models.build("bert").vocab
+    system = catalogue.xlnet("xlnet_tiny", 1, 8, 2)
+    system = spec.respell(system, Vocab, dataclasses.replace(vocab, size=60))
+    params = towers.init(system.towers, stream(0, "init"), example(system))
+    with pytest.raises(UserError, match="has no stablehlo graph of any batch and length") as error:
+        serving.write(tmp_path / "served", Pretrained(system, params, None), "stablehlo")
+    assert "\n" not in str(error.value) and not (tmp_path / "served").exists()
