@@ -9,6 +9,12 @@ from ptm_jax.adapt.losses.adversarial import AdversarialTraining
 from ptm_jax.adapt.losses.agreement import RDrop
 from ptm_jax.adapt.losses.auxiliary import AuxiliaryLanguage
 from ptm_jax.adapt.losses.information import InformationBottleneck
+from ptm_jax.adapt.losses.sentence_vectors import (
+    GradCache,
+    LayerMatryoshka,
+    Matryoshka,
+    TaughtSentences,
+)
 from ptm_jax.adapt.modules.adapters import Houlsby, Pfeiffer
 from ptm_jax.adapt.modules.linkers import Linkers
 from ptm_jax.adapt.modules.lora import LoRA
@@ -64,6 +70,10 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "auxiliary": (AuxiliaryLanguage, (194,)),
     "adversarial": (AdversarialTraining, (210,)),
     "rdrop": (RDrop, ()),
+    "matryoshka": (Matryoshka, ()),
+    "layer_matryoshka": (LayerMatryoshka, ()),
+    "grad_cache": (GradCache, ()),
+    "taught": (TaughtSentences, ()),
     "pals": (PALs, (200,)),
     "houlsby": (Houlsby, (201,)),
     "pfeiffer": (Pfeiffer, (202,)),

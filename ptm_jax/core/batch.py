@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import jax
 import jax.numpy as jnp
 
@@ -47,3 +49,31 @@ def renumbered(*fields: Array) -> tuple[Array, ...]:
     ids = jnp.concatenate([field.reshape(-1) for field in fields])
     distinct = jnp.unique(ids, size=ids.size, fill_value=jnp.iinfo(jnp.int32).max)
     return distinct, *(jnp.searchsorted(distinct, field).astype(jnp.int32) for field in fields)
+
+
+def _is_split(batch: Batch) -> Callable[[Array], bool]:
+    """Returns the function that finds the leaves [B, ..] of a batch."""
+    rows = batch["rows" if "rows" in batch else "input_ids"].shape[0]
+    return lambda leaf: jnp.ndim(leaf) > 0 and leaf.shape[0] == rows
+
+
+def split_rows(batch: Batch, parts: int) -> list[Array]:
+    """Splits leaves [B, ..] into [parts, B / parts, ..].
+    Micro-batch m has rows m, m + parts, ..., to keep their devices."""
+    split = _is_split(batch)
+    return [
+        x.reshape(len(x) // parts, parts, *x.shape[1:]).swapaxes(0, 1)
+        for x in jax.tree.leaves(batch)
+        if split(x)
+    ]
+
+
+def with_rows(batch: Batch, split: Sequence[Array]) -> Batch:
+    """Returns the batch with its row-wise leaves replaced by those of one micro-batch."""
+    parts, splits = iter(split), _is_split(batch)
+    return jax.tree.map(lambda leaf: next(parts) if splits(leaf) else leaf, batch)
+
+
+def merged_rows(x: Array) -> Array:
+    """Inverts `split_rows` for one leaf."""
+    return x.swapaxes(0, 1).reshape(x.shape[0] * x.shape[1], *x.shape[2:])

@@ -9,13 +9,18 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Array, Batch, Encoded, Params
+
+if TYPE_CHECKING:
+    from ptm_jax.core.networks import Network
 
 _PLACE: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("place", default=())
 
@@ -103,3 +108,15 @@ def init(modules: Mapping[str, Any], key: Array, batch: Batch) -> dict[str, Para
 def abstract(modules: Mapping[str, Any], batch: Batch) -> dict[str, Params]:
     """Returns the shapes of `init` without allocating memory."""
     return jax.eval_shape(lambda b: init(modules, jax.random.key(0), b), batch)
+
+
+@functools.lru_cache(maxsize=64)
+def outlined(module: Network) -> Encoded:
+    """Returns the shapes of a row of four tokens that a tower has encoded. Nothing is compiled."""
+    batch = {"input_ids": jax.ShapeDtypeStruct((1, 4), jnp.int32)}
+    return jax.eval_shape(
+        lambda fields: module.init_with_output(
+            {"params": jax.random.key(0)}, fields, method="encode"
+        )[0],
+        batch,
+    )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ptm_jax.convert.libraries.sentence_folder import Pooling, Sentence
+from ptm_jax.convert.libraries.sentence_folder import Sentence
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference import inputs
 from ptm_jax.inference.arrays import ArrayModel
@@ -28,6 +28,7 @@ from ptm_jax.inference.text import (
 )
 from ptm_jax.inference.words import triple_models
 from ptm_jax.inference.words.word_vectors import Similar
+from ptm_jax.nn.heads.text_vector import Pooling
 from ptm_jax.runs import growing, writing
 
 
@@ -127,7 +128,7 @@ class Pretrained(ArrayModel):
         """Returns the similarity [n, m] float32 of vectors [n, D] and [m, D].
         A sentence-transformers folder may choose "cosine", "dot" or a negative distance; the
         default is the cosine."""
-        return vectors.similarity(a, b, (self.sentence or Sentence()).similarity)
+        return vectors.similarity(a, b, vectors.settings(self).similarity)
 
     def search(
         self,

@@ -26,6 +26,7 @@ from ptm_jax.encoders.model import Model
 from ptm_jax.inference.loading import system_of
 from ptm_jax.nn.heads.pooling import Summary
 from ptm_jax.nn.heads.task_heads import TaskHead, pooling_of
+from ptm_jax.nn.heads.text_vector import vector_head
 from ptm_jax.tasks.catalogue import Task, catalogue
 from ptm_jax.tasks.formats.mixed import parts_of
 from ptm_jax.tasks.formats.taskdata import TaskExamples
@@ -303,10 +304,30 @@ def with_head(init: Init | Initials, examples: TaskExamples) -> System:
 
 
 def _with_head(model: Initial, examples: TaskExamples) -> System:
+    if kind_of(examples).of_sentences:
+        return _encoder_of_texts(model, examples)
     if model.published:
         return _published(model, examples)
     system, kind = _system(model), kind_of(examples)
     return _writer(system, model.path) if kind.writes else headed(system, examples)
+
+
+def _encoder_of_texts(model: Initial, examples: TaskExamples) -> System:
+    """Returns the system of a model with a head of vectors, its own or that of its folder."""
+    kind = kind_of(examples)
+    if model.published:
+        system = checkpoint.record_of(model.config, family_of(model.config).bare)[0]
+    else:
+        system = _system(model)
+    tower = system.towers[_tuned(system.towers)]
+    head = vector_head(tower.heads) or kind.new_head(examples, model.sentence())
+    return _with_tower(system, tower.encoder.without_memory(), {kind.head: head})
+
+
+def _with_tower(system: System, encoder: Encoder, heads: Mapping[str, Any]) -> System:
+    """Returns a system of one tower without adaptations."""
+    towers = {"main": Model(encoder=encoder, heads=heads)}
+    return dataclasses.replace(system, towers=towers, ties=(), adapt=())
 
 
 def headed(system: System, examples: TaskExamples) -> System:
@@ -321,8 +342,7 @@ def headed(system: System, examples: TaskExamples) -> System:
     # A fine-tuned run keeps the pooling of its fine-tuning (STILTs), a convolutional encoder that
     # of its task.
     summary = pooling_of(system.towers[name].heads, _summary(encoder))
-    tower = Model(encoder=encoder, heads={kind.head: kind.new_head(examples, summary)})
-    return dataclasses.replace(system, towers={"main": tower}, ties=(), adapt=())
+    return _with_tower(system, encoder, {kind.head: kind.new_head(examples, summary)})
 
 
 def _published(model: Initial, examples: TaskExamples) -> System:

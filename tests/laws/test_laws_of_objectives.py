@@ -22,6 +22,14 @@ from ptm_jax.objectives.regularisation import (
     averaging,
     information,
 )
+from ptm_jax.objectives.sentences import (
+    cached,
+    cosent,
+    margins,
+    multiple_negatives,
+    nested,
+    sentence_teacher,
+)
 from ptm_jax.objectives.tasks import answers, crf, downstream, hotpot, layer_choice
 from ptm_jax.objectives.text import (
     contrastive,
@@ -38,6 +46,7 @@ from support.plain_towers import LEXICAL, B, D, L, PlainTower, batch_of
 
 params_of = functools.partial(plain_towers.params_of, more=tuple(LEXICAL))
 TASK = downstream.Classification()
+PAIRS = multiple_negatives.MultipleNegatives()
 OWN = {
     "masked words": language.MLM(prefix="plm"),
     "infonce": contrastive.InfoNCE(temperature=0.5),
@@ -62,14 +71,29 @@ OWN = {
     "adversarial": adversarial.AdversarialLoss(task=TASK, width=D, virtual=0.5),
     "compressed": information.Compressed(task=TASK, beta=0.5, gamma=0.25),
     "noise triples": graph_vectors.TripleLoss(loss="softmax", soft=0.1),
+    "symmetric": multiple_negatives.MultipleNegatives(
+        directions=("query_to_doc", "doc_to_query"), partition="per_direction"
+    ),
+    "cached": cached.Cached(task=PAIRS, parts=2),
+    "features": nested.NestedFeatures(task=PAIRS, dims=(2, D), weights=(0.5, 1.0)),
+    "taught": sentence_teacher.Taught(task=sentence_teacher.VectorError()),
     "teacher": averaging.OwnTeacher(task=TASK, teachers=("generator",)),
 }
-ELSEWHERE = {crf.CRFTagging, layer_choice.Selecting}
-"""A head that is a chain (tests/nn/test_crf.py), and the mask of an encoder
-(tests/encoders/test_dense_recurrent.py)."""
+TRIPLETS = {margins.Triplet, margins.MarginError, margins.SoftRanking}
+ELSEWHERE = {
+    crf.CRFTagging,
+    layer_choice.Selecting,
+    *TRIPLETS,
+    nested.NestedLayers,
+    sentence_teacher.VectorError,
+}
+"""A head that is a chain (tests/nn/test_crf.py), the mask of an encoder
+(tests/encoders/test_dense_recurrent.py), and losses of triplets, layers and a
+teacher's vectors, of which the batch here has none (tests/objectives/test_sentence_losses.py)."""
 CASES = registered.values("objective") | OWN
 CASES |= registered.by_default("ptm_jax.objectives", slots.Objective, CASES, without=ELSEWHERE)
-ACROSS_ROWS = contrastive.InfoNCE, contrastive.DIM
+_RANKING = multiple_negatives.MultipleNegatives, cosent.CoSENT
+ACROSS_ROWS = (contrastive.InfoNCE, contrastive.DIM, *_RANKING)
 """Losses of a row that depend on the other rows of the batch."""
 _PLACES = downstream.AnswerSpan, downstream.AnswerBeams, answers.VerifiedSpan, hotpot.HopAnswers
 ALL_PLACES = (*_PLACES, downstream.Choosing, seq2seq.Seq2Seq)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from ptm_jax.core import slots
 from ptm_jax.core.batch import segments_of
 from ptm_jax.core.errors import unknown
-from ptm_jax.core.towers import Tower
+from ptm_jax.core.towers import Tower, outlined
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio, add_losses
 from ptm_jax.encoders.context import context_of
 from ptm_jax.nn.attention.multihead import Projected
@@ -38,14 +38,9 @@ class Outline:
     head_width: int | None
 
 
-@functools.lru_cache(maxsize=64)
 def outline(tower: Any) -> Outline:
     """Returns the sizes of a tower. Nothing is compiled."""
-    batch = {"input_ids": jax.ShapeDtypeStruct((1, 4), jnp.int32)}
-    encoded = jax.eval_shape(
-        lambda b: tower.init_with_output({"params": jax.random.key(0)}, b, method="encode")[0],
-        batch,
-    )
+    encoded = outlined(tower)
     layers = None if encoded.layers is None else len(encoded.layers) - 1
     heads = (
         encoded.attention.query.shape[-2:]

@@ -17,11 +17,14 @@ from ptm_jax.convert.libraries.sentence_folder import (
     Dense,
     Sentence,
     _pooling,
+    settings_of,
 )
 from ptm_jax.convert.saving import write_tensors
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.towers import outlined
 from ptm_jax.encoders.model import Model
 from ptm_jax.nn.heads.task_heads import summary_of
+from ptm_jax.nn.heads.text_vector import vector_head
 
 
 def write(folder: str | Path, sentence: Sentence) -> None:
@@ -84,9 +87,11 @@ def parted(
 ) -> tuple[Model, Mapping[str, Any], Dense | None]:
     """Returns (module, parameters, last layer), with None in the place of the last layer.
 
-    For a classifier on the mean of the states, module and parameters are without its head, which is
-    its last layer.
+    A head of vectors has no parameters and is left out. For a classifier on the mean of the states,
+    module and parameters are without its head, which is its last layer.
     """
+    if vector_head(module.heads) is not None:
+        return dataclasses.replace(module, heads={}), params, None
     summary = summary_of(module.heads.get("classify"))
     if (
         summary is None
@@ -107,7 +112,11 @@ def around(model: Any, last: Dense | None, layout: str | None) -> Sentence | Non
     """Returns the settings of sentence-transformers that an export writes beside a model.
     None for a folder of transformers alone. `last` is the layer of a classifier on the mean. Raises
     UserError."""
-    heads, sentence = sorted(set(model.module.heads) - {"pool"}), model.sentence
+    sentence = settings_of(model.module.heads, model.sentence)
+    if vector_head(model.module.heads) is not None:
+        sizes = {"width": _width(model.module)}
+        return None if layout == "transformers" else dataclasses.replace(sentence, **sizes)
+    heads = sorted(set(model.module.heads) - {"pool"})
     if last is not None:
         if layout == "transformers":
             raise UserError(
@@ -123,11 +132,16 @@ def around(model: Any, last: Dense | None, layout: str | None) -> Sentence | Non
             "read; leave --layout out"
         )
     if layout == "sentence-transformers" and sentence is None:
-        return Sentence(width=model.module.encoder.width)
+        return Sentence(width=_width(model.module))
     if sentence is None or sentence.refused or heads or layout == "transformers":
         return None
     return sentence
 
 
-def _write(file: Path, value: Any) -> None:
+def _width(module: Model) -> int:
+    """Returns the width of the states of a tower."""
+    return outlined(module).hidden.shape[-1]
+
+
+def _write(file: Path, value: object) -> None:
     file.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf8")

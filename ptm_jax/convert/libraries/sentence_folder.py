@@ -18,20 +18,18 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
 from ptm_jax.convert.files import open_tensors
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.networks import Head
 from ptm_jax.core.reading import read_bytes, shown
 from ptm_jax.encoders.model import Model
 from ptm_jax.nn.heads.pooling import Summary
 from ptm_jax.nn.heads.task_heads import SequenceHead
-
-Pooling = Literal["cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken"]
-
-MODES = get_args(Pooling)
+from ptm_jax.nn.heads.text_vector import MODES, vector_head
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
@@ -142,6 +140,15 @@ def sentence_of(folder: str | Path, allow_pickle: bool = False) -> Sentence | No
                 "refused", f"{folder}/modules.json has the step {shown(name)[1:-1]}; {known}"
             )
     return Sentence(modes or ("mean",), normalize, dense=tuple(dense), **facts)
+
+
+def settings_of(heads: Mapping[str, Head], sentence: Sentence | None) -> Sentence | None:
+    """Returns the settings with the pooling of the head of vectors, where a tower has one."""
+    head = vector_head(heads)
+    if head is None:
+        return sentence
+    pooling = {"modes": head.modes, "normalize": head.normalize, "dense": ()}
+    return dataclasses.replace(sentence or Sentence(), refused=None, **pooling)
 
 
 def classifier(module: Model, params: Mapping[str, Any], sentence: Sentence, classes: int):

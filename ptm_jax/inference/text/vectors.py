@@ -15,10 +15,11 @@ import numpy as np
 import scipy.spatial
 import scipy.special
 
-from ptm_jax.convert.libraries.sentence_folder import MODES, SIMILARITIES, Dense, Sentence
+from ptm_jax.convert.libraries.sentence_folder import SIMILARITIES, Dense, Sentence, settings_of
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.inference import bars, inputs, steady
 from ptm_jax.inference.decoding.settings import bucket
+from ptm_jax.nn.heads.text_vector import MODES, vector_head
 
 if TYPE_CHECKING:
     from ptm_jax.data.corpora.store import Corpus
@@ -102,14 +103,14 @@ def encode(
     progress: bool | None,
 ) -> np.ndarray:
     """`Pretrained.encode`."""
-    sentence = model.sentence or Sentence()
+    sentence = settings(model)
     if pooling is None and sentence.refused:
         raise UserError(
             f"{sentence.refused}; give a pooling, for example pooling={sentence.modes[0]!r} "
             "(--pooling)"
         )
     modes, layers = (sentence.modes, sentence.dense) if pooling is None else ((pooling,), ())
-    if pooling is None and model.sentence is None and model.module.encoder.gives_vectors:
+    if pooling is None and model.module.encoder.gives_vectors and not _pools(model):
         modes = ()
     if wrong := [mode for mode in modes if mode not in MODES]:
         raise unknown("pooling", str(wrong[0]), MODES)
@@ -139,6 +140,19 @@ def encode(
         )[:0]
     vectors = np.stack([vector_of_row[i] for i in range(len(rows))])
     return unit(vectors) if (sentence.normalize if normalize is None else normalize) else vectors
+
+
+def settings(model: Pretrained) -> Sentence:
+    """Returns how a model makes vectors: by its head, its sentence-transformers folder, or as
+    means."""
+    if model.sentence is None and not _pools(model):
+        return Sentence()
+    return settings_of(model.module.heads, model.sentence) or Sentence()
+
+
+def _pools(model: Pretrained) -> bool:
+    """Whether a folder or a head defines the pooling of a model."""
+    return model.sentence is not None or vector_head(model.module.heads) is not None
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:

@@ -82,6 +82,9 @@ class Kind:
 
     named        whether the classes of the head are `examples.labels`, which models may have in
                  another order
+    of_sentences whether the head makes the vector of a text: `new_head` is given the settings of
+                 the model's sentence-transformers folder (None without one) in the place of
+                 `summary`
     pooled       whether the head reads one vector per row: a sentence encoder without a class of
                  the head then keeps its mean pooling
     writes       whether the model's own decoder is trained; the examples then have a field `start`
@@ -108,6 +111,7 @@ class Kind:
     new_head: Callable[[Any, Any], Any] | None = None
     lines: Callable[[Any, Sequence[Any], Sequence[Any]], Iterator[str]] = json_lines
     named: bool = False
+    of_sentences: bool = False
     pooled: bool = False
     writes: bool = False
     bare: bool = True

@@ -23,6 +23,7 @@ from jax.sharding import Mesh
 
 from ptm_jax.core import paths, slots, spec
 from ptm_jax.core import towers as core_towers
+from ptm_jax.core.batch import merged_rows, split_rows, with_rows
 from ptm_jax.core.constraint import use
 from ptm_jax.core.errors import Advised, UserError, closest
 from ptm_jax.core.paths import flatten, unflatten
@@ -161,10 +162,10 @@ class Program:
             )
 
         def one(before, micro):
-            after, metrics = self._step(before, _join(batch, micro), accumulate)
+            after, metrics = self._step(before, with_rows(batch, micro), accumulate)
             return dataclasses.replace(after, step=before.step), metrics
 
-        state, metrics = jax.lax.scan(one, state, _split(batch, parts))
+        state, metrics = jax.lax.scan(one, state, split_rows(batch, parts))
         metrics = jax.tree.map(lambda x: x.sum(0), metrics)
         metrics["grad_norm"] /= parts
         return dataclasses.replace(state, step=state.step + 1), metrics
@@ -349,44 +350,16 @@ def _accumulated(loss_of: Callable[[Params, Batch], Loss], params, batch, parts:
     if parts == 1:
         return gradient(params, batch)
 
-    micro = _split(batch, parts)
+    micro = split_rows(batch, parts)
     # The weights of the whole batch are needed first. They do not depend on parameters, so the
     # compiler removes the forward passes of this loop and keeps only a few sums over the batch.
-    weights = jax.lax.map(lambda m: loss_of(params, _join(batch, m)).weight, micro).sum(0)
+    weights = jax.lax.map(lambda m: loss_of(params, with_rows(batch, m)).weight, micro).sum(0)
 
     def one(grads, m):
-        more, loss = gradient(params, _join(batch, m), weights)
+        more, loss = gradient(params, with_rows(batch, m), weights)
         return jax.tree.map(jnp.add, grads, more), loss
 
     grads, losses = jax.lax.scan(one, jax.tree.map(jnp.zeros_like, params), micro)
-    carry = jax.tree.map(_merge, losses.carry)
+    carry = jax.tree.map(merged_rows, losses.carry)
     sums = jax.tree.map(lambda x: x.sum(0), (losses.sum, losses.weight, losses.metrics))
     return grads, Loss(*sums, carry)
-
-
-def _is_split(batch):
-    """Returns the function that finds the leaves [B, ..] of a batch."""
-    rows = batch["rows" if "rows" in batch else "input_ids"].shape[0]
-    return lambda leaf: jnp.ndim(leaf) > 0 and leaf.shape[0] == rows
-
-
-def _split(batch, parts):
-    """Splits leaves [B, ..] into [parts, B / parts, ..].
-    Micro-batch m has rows m, m + parts, ..., to keep their devices."""
-    split = _is_split(batch)
-    return [
-        x.reshape(len(x) // parts, parts, *x.shape[1:]).swapaxes(0, 1)
-        for x in jax.tree.leaves(batch)
-        if split(x)
-    ]
-
-
-def _join(batch, split):
-    """Returns the batch with its row-wise leaves replaced by those of one micro-batch."""
-    parts, splits = iter(split), _is_split(batch)
-    return jax.tree.map(lambda leaf: next(parts) if splits(leaf) else leaf, batch)
-
-
-def _merge(x):
-    """Inverts `_split` for one leaf."""
-    return x.swapaxes(0, 1).reshape(x.shape[0] * x.shape[1], *x.shape[2:])

@@ -1,0 +1,230 @@
+"""Groups of texts for sentence encoders: pairs, triplets, n-tuples, and pairs with a number."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.inference import head_scores
+from ptm_jax.tasks.formats import tabular, taskrows
+from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples, note
+from ptm_jax.tasks.formats.taskrows import Record
+from ptm_jax.tasks.tables import table_cells as cells
+
+if TYPE_CHECKING:
+    from ptm_jax.core.types import Vocab
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+
+ANCHORS = (
+    "anchor", "query", "question", "sentence1", "sentence_a", "text1", "text_a", "question1",
+    "premise",
+)  # fmt: skip
+POSITIVES = (
+    "positive", "pos", "answer", "passage", "document", "sentence2", "sentence_b", "text2",
+    "text_b", "question2", "hypothesis",
+)  # fmt: skip
+NEGATIVE = re.compile(r"neg(atives?)?[ _-]?\d*", re.IGNORECASE)
+"""Columns of negatives: negative, negative_1, neg, negatives."""
+SCORES = ("score", "scores", "label", "labels", "similarity", "similarity_score")
+
+
+Cells = Mapping[str, object]
+"""A row of a file: {column: cell}."""
+
+
+class Group(NamedTuple):
+    """An anchor, its positive text and its negatives, the numbers of the texts after the anchor,
+    and the place and number of the row."""
+
+    texts: tuple[str, ...]
+    scores: tuple[float, ...]
+    place: str
+    index: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextGroups(TaskExamples):
+    """Groups of an anchor, a positive text and negatives, each text in a row of its own.
+
+    anchor, positive   columns: names in the first line, or fields of JSON; the first that exists.
+                       A list of positives gives an example for each
+    score              columns of the number of a pair, or of a list of numbers for the texts after
+                       the anchor (a teacher's); (): none is read
+    scored             whether each row needs a number. Negatives are then not read
+    highest            the number that counts as 1; None: the highest of the data, if above 1
+    negatives          number of negatives of each example; None: as many as each row has. Negatives
+                       are the columns `NEGATIVE`, or a list
+    columns            names of the columns of files without a first line of names
+    queries, documents prompts: texts before the anchor, and before the others
+
+    Fields: input_ids, segment_ids, positions, token_type_ids [L] int32; `text_scores` [K - 1]
+    float32, the numbers of the K - 1 texts after the anchor, equal in all rows of a group.
+    """
+
+    anchor: tuple[str, ...] = ANCHORS
+    positive: tuple[str, ...] = POSITIVES
+    score: tuple[str, ...] = SCORES
+    scored: bool = False
+    highest: float | None = 1.0
+    negatives: int | None = None
+    columns: tuple[str, ...] = ()
+    queries: str = ""
+    documents: str = ""
+
+    def __post_init__(self):
+        if self.negatives is not None and self.negatives < 0:
+            raise ValueError(f"negatives is {self.negatives}; it must be at least 0")
+
+    @property
+    def readings(self) -> int:
+        return 2 + (self.negatives or 0)
+
+    def spec(self, length: int, vocab: Vocab) -> dict[str, tuple[tuple[int, ...], type]]:
+        return {
+            **taskrows.spec_of(length),
+            "text_scores": ((self.readings - 1,), np.float32),
+        }
+
+    def read(
+        self, path: str | Path, remarks: Remarks | None = None, labels: bool = True
+    ) -> Iterator[Group]:
+        needed = [self.anchor, self.positive, *([self.score] if self.scored and labels else [])]
+        number = 0
+        for place, fields in tabular.rows(path, columns=self.columns, needed=needed):
+            for group in self._groups(place, fields, number, labels):
+                if self.negatives is not None and len(group.texts) - 2 > self.negatives:
+                    note(remarks, f"rows with more than {self.negatives} negatives", place)
+                yield self._checked(group)
+                number += 1
+
+    def _groups(self, place: str, fields: Cells, number: int, labels: bool) -> Iterator[Group]:
+        """Yields the groups of a row, one for each positive text."""
+        column, value = _first(place, fields, self.anchor)
+        anchor = cells.text_of(place, column, value)
+        negatives = () if self.scored else tuple(_negatives(place, fields))
+        scores = self._scores(place, fields) if labels or self.scored else ()
+        column, value = _first(place, fields, self.positive)
+        for positive in _texts(place, column, value):
+            yield Group((anchor, positive, *negatives), scores, place, number)
+            number += 1
+
+    def _scores(self, place: str, fields: Cells) -> tuple[float, ...]:
+        """Returns the numbers of a row; () where it has none. Raises UserError."""
+        column = next((name for name in self.score if name in fields), None)
+        if column is None or (cells.is_empty(fields[column]) and not self.scored):
+            return ()
+        listed = cells.list_of(fields[column])
+        parts = [cells.plain(fields[column])] if listed is None else listed
+        numbers = tuple(map(cells.number_of, parts))
+        if not self.scored and any(map(math.isnan, numbers)):
+            return ()  # a class, as of SNLI
+        if any(map(math.isnan, numbers)) or not numbers:
+            raise UserError(
+                f"{place}: the column {column} holds {cells.shown(cells.plain(fields[column]))!r}; "
+                "expected a number"
+            )
+        return numbers
+
+    def _checked(self, group: Group) -> Group:
+        """Returns a group with `negatives` negatives. Raises UserError for fewer."""
+        many = len(group.texts) - 2
+        if self.negatives is None:
+            return group
+        if many < self.negatives:
+            raise UserError(
+                f"{group.place} has {many} negatives, and {self.negatives} are asked for; add "
+                f"texts, or set examples.negatives={many}"
+            )
+        size = 2 + self.negatives
+        scores = group.scores
+        if len(scores) > 1 and len(scores) != many + 1:
+            raise UserError(
+                f"{group.place} has {len(scores)} scores for {many + 1} texts after the anchor; "
+                "give one number, or one for each text"
+            )
+        return group._replace(texts=group.texts[:size], scores=scores[: size - 1])
+
+    @staticmethod
+    def unit(example: Group, number: int) -> str:
+        return example.texts[0]
+
+    def settled(self, sources: Sequence[str]) -> TextGroups:
+        every = [e for source in self.files(sources).values() for e in self.read(source.path)]
+        changes: dict[str, Any] = {}
+        if self.negatives is None:
+            counts = {len(example.texts) - 2: example.place for example in reversed(every)}
+            if len(counts) > 1:
+                (few, place), (many, other) = min(counts.items()), max(counts.items())
+                raise UserError(
+                    f"{place} has {few} negatives and {other} has {many}; give every row as many, "
+                    "or a list of as many"
+                )
+            changes["negatives"] = next(iter(counts), 0)
+        if self.highest is None:
+            numbers = [number for example in every for number in example.scores]
+            changes["highest"] = max(1.0, *numbers) if numbers else 1.0
+        return dataclasses.replace(self, **changes)
+
+    def texts(self, example: Group) -> Iterator[str]:
+        yield from self.prompted(example)
+
+    def prompted(self, example: Group) -> tuple[str, ...]:
+        """Returns the texts of an example after their prompts."""
+        anchor, *others = example.texts
+        return (self.queries + anchor, *(self.documents + text for text in others))
+
+    def encode(self, tokenizer: Tokenizer, examples: Sequence[Group]) -> list[Record]:
+        texts = [text for example in examples for text in self.prompted(example)]
+        rows, records = iter(tokenizer.encode_batch(texts)), []
+        for example in examples:
+            scores = np.zeros(self.readings - 1, np.float32)
+            scores[: len(example.scores)] = example.scores
+            record = {f"text_{number}": next(rows) for number in range(len(example.texts))}
+            records.append({**record, "scores": scores / np.float32(self.highest or 1.0)})
+        return records
+
+    def features(
+        self, tokenizer: Tokenizer, records: Sequence[Record], length: int
+    ) -> tuple[list[list[Record]], Remarks]:
+        size, remarks, groups = head_scores.room(tokenizer, False, length), Remarks(), []
+        for record in records:
+            rows = []
+            for number in range(self.readings):
+                ids = record[f"text_{number}"]
+                remarks["cut"] += int(len(ids) > size)
+                framed = tokenizer.frame(ids[:size])
+                rows.append(taskrows.row_of(*framed, text_scores=record["scores"]))
+            groups.append(rows)
+        return groups, remarks
+
+
+def _first(place: str, fields: Cells, names: Sequence[str]) -> tuple[str, object]:
+    """Returns (column, cell) of the first name that a row has. Raises UserError."""
+    column = next((name for name in names if name in fields), None)
+    if column is None:
+        raise UserError(
+            f"{place} has no field {' or '.join(names[:3])}; it has: {', '.join(fields)}. Rename "
+            "the fields"
+        )
+    return column, fields[column]
+
+
+def _texts(place: str, column: str, value: object) -> list[str]:
+    """Returns the texts of a cell, a text or a list of JSON. Raises UserError for an empty one."""
+    parts = value if isinstance(value, list | tuple | np.ndarray) else [value]
+    if not len(parts):
+        raise UserError(f"{place}: the column {column} is empty; fill it in, or remove the row")
+    return [cells.text_of(place, column, part) for part in parts]
+
+
+def _negatives(place: str, fields: Cells) -> Iterator[str]:
+    for column, value in fields.items():
+        if NEGATIVE.fullmatch(column):
+            yield from _texts(place, column, value)
