@@ -43,8 +43,9 @@ MORE = {
     "vote": "self_distillation(kind=vote, last=2)",
     "top": "mix(top=2)",
 }
-ELSEWHERE = {"linkers"}
-"""Of encoders with linkers: tests/adapt/test_linkers.py."""
+ELSEWHERE = {"linkers", "matryoshka", "layer_matryoshka", "grad_cache", "taught"}
+"""Of encoders with linkers: tests/adapt/test_linkers.py; of the losses of sentence encoders, which
+have no parameters: tests/adapt/test_sentence_vectors.py."""
 CASES = {
     name: f"{name}({SMALL.get(name, '')})" for name in catalogue.NAMES if name not in ELSEWHERE
 } | MORE
