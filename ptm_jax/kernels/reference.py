@@ -65,6 +65,7 @@ def attention(
     key: Array | None = None,
     rows: Array | None = None,
     precision: Precision = Precision(),
+    cap: float | None = None,
     softmax: Callable[[Array, Array, float], Array] = masked_softmax,
 ) -> tuple[Array, Array]:
     """Computes softmax(scale * q k^T + scores) v over the visible keys.
@@ -73,13 +74,16 @@ def attention(
 
     q [B, Lq, H, K], k and v [B, Lk, H, K]; `kernels.scores` defines `scores`. `dropout` on the
     probabilities needs `key` and `rows` [B]. float64 stays float64. Returns ([B, Lq, H, K],
-    probabilities [B, H, Lq, Lk] float32 before dropout). `softmax` is an implementation of
+    probabilities [B, H, Lq, Lk] float32 before dropout). `cap` replaces each score s by
+    cap tanh(s / cap) (Gemma 2, arXiv 2408.00118, section 2). `softmax` is an implementation of
     `masked_softmax` (`kernels.softmax`).
     """
     product = _product(q, precision)
     logits, bias = products(q, k, scores, precision), dense_bias(scores, q.shape[1], k.shape[1])
     if bias is not None:
         logits, scale = logits * scale + bias.astype(logits.dtype), 1.0
+    if cap:
+        logits, scale = cap * jnp.tanh(logits * (scale / cap)), 1.0
     probabilities = softmax(logits, visibility.dense(), scale)
     weights = probabilities
     if dropout > 0.0 and key is not None:

@@ -23,7 +23,7 @@ class Case:
     """Packed rows, the first one padded. The queries are the last of the keys.
 
     order      "strict": of a random permutation; "blind": all is padding
-    extras     what scores and mask hold; "places": positions in no order
+    extras     what scores and mask hold; "places": positions in no order; "cap": a soft cap
     shared     "rows": one bias for all rows; "heads": one bias and one table for all heads
     relative   width of the relative queries over that of the heads
     radius     of the window; 0: 1 to 9, by the seed
@@ -158,6 +158,7 @@ def gradients(attend, case, dtype, rounded=np.float64):
 
     def loss(x, cotangent):
         given = {"visibility": visibility(case), "scale": 0.4, "scores": scores_of(case, x)}
+        given |= {"cap": 1.5} if "cap" in case.extras else {}
         out = attend(x["q"], x["k"], x["v"], **given, **noise)
         return (out * cotangent).sum(), out
 

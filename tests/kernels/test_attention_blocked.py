@@ -19,7 +19,10 @@ from ptm_jax.kernels.attention.arguments import Arguments, meets, spans
 from ptm_jax.kernels.scores import Scores
 
 MANY = cases(
-    queries=[1, 13, 16, 37], keys=[1, 16, 37, 48], heads=[1, 2, 3], extras=(*EXTRAS, "places")
+    queries=[1, 13, 16, 37],
+    keys=[1, 16, 37, 48],
+    heads=[1, 2, 3],
+    extras=(*EXTRAS, "places", "cap"),
 )
 SMALL = Case(queries=37, keys=37, extras=frozenset(SCORES), dropout=0.3)
 

@@ -113,6 +113,10 @@ def _kept(layer: Layer, part: str, indices: np.ndarray) -> Layer:
     block, flat = layer[0], flatten(layer[1])
     if part == "heads":
         attention = block.attention
+        if attention.key_heads:
+            raise ValueError(
+                f"its heads share {attention.key_heads} heads of keys; remove hidden units"
+            )
         if attention.relative is not None:
             raise ValueError(
                 f"its heads have {type(attention.relative).__name__}, made for all heads; "

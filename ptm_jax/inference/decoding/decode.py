@@ -274,9 +274,12 @@ def _forward(
     readout = tower.head(head, encoded.hidden[:, 0])
     if not tables:
         return readout.logits(), encoded.cache
-    parts = [dataclasses.replace(readout, table=table, bias=None).logits() for table in tables]
-    logits = jnp.concatenate(parts, -1)
-    return logits if readout.bias is None else logits + readout.bias, encoded.cache
+    plain = dataclasses.replace(readout, bias=None, cap=None)
+    logits = jnp.concatenate(
+        [dataclasses.replace(plain, table=table).logits() for table in tables], -1
+    )
+    logits = logits if readout.bias is None else logits + readout.bias
+    return readout.linear.capped(logits), encoded.cache
 
 
 def _choose(shape: Generation, numbers, scores: Array, key: Array, t: Array) -> Array:

@@ -50,14 +50,15 @@ def attend(
     key: Array | None = None,
     rows: Array | None = None,
     precision: Precision = Precision(),
+    cap: float | None = None,
     impl: Impl = "auto",
 ) -> tuple[Array, Array | None]:
     """Computes softmax(scale * q k^T + scores) v over the visible keys.
 
     q [B, Lq, H, K], k and v [B, Lk, H, K]; `kernels.scores` defines `scores`. Returns ([B, Lq, H,
     K] in the precision's type, probabilities [B, H, Lq, Lk] float32 from the reference
-    implementation, else None). Raises UserError if the implementation that `impl` names cannot
-    compute this.
+    implementation, else None). `cap` limits the scores softly: cap tanh(score / cap). Raises
+    UserError if the implementation that `impl` names cannot compute this.
     """
     platform = choice.platform()
     settings = {
@@ -67,6 +68,7 @@ def attend(
         "dropout": dropout,
         "key": key,
         "rows": rows,
+        "cap": cap,
     }
     args = Arguments(**settings, precision=precision)
     if impl == "auto" and deciding.asks(platform):

@@ -35,6 +35,7 @@ class Arguments:
     full_size                 (H, Lq, Lk) over all devices, before padding; None: the sizes of the
                               arrays
     first_head, first_query   start of this device's part; keys are not split
+    cap                       soft limit of the scores: cap tanh(score / cap); None: no limit
     """
 
     visibility: Visibility
@@ -44,6 +45,7 @@ class Arguments:
     key: Array | None = None
     rows: Array | None = None
     precision: Precision = static(Precision())
+    cap: float | None = static(None)
     full_size: tuple[int, int, int] | None = static(None)
     first_head: Any = 0
     first_query: Any = 0
@@ -94,6 +96,11 @@ class Arguments:
 
         of_queries, of_keys = zip(*self.fields().values(), strict=True)
         return stack(of_queries, queries, BLIND), stack(of_keys, keys, UNSEEN)
+
+
+def refuses_cap(args: Arguments) -> str | None:
+    """Returns why a kernel without a soft cap refuses these arguments, or None."""
+    return "it has no soft cap of scores: take impl='xla'" if args.cap else None
 
 
 def padded(x: Array, sizes: dict[int, int], value: Any = 0) -> Array:

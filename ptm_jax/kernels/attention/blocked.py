@@ -48,6 +48,7 @@ from ptm_jax.kernels.attention.tiles import (
     put,
     rows_of,
     scores_of,
+    slope_of_cap,
     tables,
 )
 
@@ -120,6 +121,7 @@ def plan_of(q: Array, k: Array, args: Arguments, block: int = BLOCK) -> Plan:
         scale=args.scale,
         dropout=args.noise,
         precision=args.precision,
+        cap=args.cap,
     )
 
 
@@ -263,11 +265,13 @@ def _backward(plan, operands, results, at, grads, *, alone):
     def meet(i, j, inner, grads):
         (upper, product, total, dq), tile = inner, Tile(at, i, j)
         grads = Grads(plan, dict(grads), at, alone)
-        p = jnp.exp(scores_of(plan, parts, constants, tile) - total)
+        s = scores_of(plan, parts, constants, tile)
+        p = jnp.exp(s - total)
         weights = dropped(plan, p, constants, tile)
         if plan.dropout:  # otherwise the bits are drawn again in every operation that reads them
             p, weights = jax.lax.optimization_barrier((p, weights))
         ds = weights * grads.of_weights(parts, constants, weights, upper, tile) - p * product
+        ds = ds if plan.cap is None else ds * slope_of_cap(s, plan.cap)
         dq = dq + grads.of_scores(parts, constants, ds, tile)
         return (upper, product, total, dq), grads.leaves
 

@@ -179,6 +179,7 @@ class Class(deciding.Question):
             k_places=integers(keys, keys) if "places" in extras else None,
         )
         noise = {"dropout": 0.1, "key": jax.random.key(0)} if "dropout" in extras else {}
+        noise |= {"cap": 2.0} if "cap" in extras else {}
         numbers = np.arange(rows, dtype=np.int32)
         return x, Arguments(Visibility(**seen), self.width**-0.5, marks, rows=numbers, **noise)
 
@@ -213,6 +214,7 @@ def class_of(q: Array, k: Array, args: Arguments) -> Class:
         "window": seen.window is not None,
         "allow": seen.allow is not None,
         "dropout": args.noise > 0,
+        "cap": args.cap is not None,
     }
 
     def size(length):

@@ -18,7 +18,7 @@ import numpy as np
 from ptm_jax.core.types import Array
 from ptm_jax.kernels import choice, integers, native
 from ptm_jax.kernels.attention import blocked, dense
-from ptm_jax.kernels.attention.arguments import BOUNDS, Arguments
+from ptm_jax.kernels.attention.arguments import BOUNDS, Arguments, refuses_cap
 from ptm_jax.kernels.reference import dense_bias
 
 TARGET = "ptm_attention"
@@ -31,6 +31,8 @@ KINDS = {"segments": SAME, **dict.fromkeys(BOUNDS, AT_MOST), "group": GROUP}
 def refusal(q: Array, k: Array, args: Arguments) -> str | None:
     """Returns why the kernel cannot compute this and what to use instead, or None."""
     del k
+    if because := refuses_cap(args):
+        return because
     if q.dtype != jnp.float32 or args.precision.compute != "float32":
         return (
             f"it computes in float32, not {args.precision.compute} of {q.dtype}: take "

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 
 from ptm_jax.core.types import Array
-from ptm_jax.kernels.attention.arguments import Arguments
+from ptm_jax.kernels.attention.arguments import Arguments, refuses_cap
 from ptm_jax.kernels.reference import dense_bias
 
 
@@ -53,6 +53,8 @@ def refusal(q: Array, k: Array, args: Arguments) -> str | None:
 
 def lacks(args: Arguments) -> str | None:
     """Returns an argument that `jax.nn.dot_product_attention` has no input for, or None."""
+    if because := refuses_cap(args):
+        return because
     if args.precision.compute != "bfloat16":
         dtype = args.precision.compute
         return f"it computes in bfloat16, not {dtype}: set precision=bfloat16, or take impl='xla'"

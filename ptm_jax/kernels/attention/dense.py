@@ -14,5 +14,5 @@ def refusal(q: Array, k: Array, args: Arguments) -> str | None:
 
 def attention(q: Array, k: Array, v: Array, args: Arguments) -> Array:
     """Returns the result of `reference.attention`, [B, Lq, H, K]."""
-    names = ("visibility", "scale", "scores", "dropout", "key", "rows", "precision")
+    names = ("visibility", "scale", "scores", "dropout", "key", "rows", "precision", "cap")
     return reference.attention(q, k, v, **{name: vars(args)[name] for name in names})[0]

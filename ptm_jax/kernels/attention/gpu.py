@@ -46,13 +46,15 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.streams import row_seeds
 from ptm_jax.core.types import Array
 from ptm_jax.kernels.attention import gpu_backward, gpu_forward
-from ptm_jax.kernels.attention.arguments import Arguments, meets, padded, spans
+from ptm_jax.kernels.attention.arguments import Arguments, meets, padded, refuses_cap, spans
 from ptm_jax.kernels.attention.gpu_tile import MEMORY, SIZE, WIDE, Plan
 from ptm_jax.kernels.scores import most, skew, unskew
 
 
 def refusal(q: Array, k: Array, args: Arguments) -> str | None:
     """Returns why the kernel cannot compute this and what to use instead, or None."""
+    if because := refuses_cap(args):
+        return because
     scores = args.scores
     if args.precision.compute != "bfloat16":
         return (

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu import splash_attention as splash
 
 from ptm_jax.core.types import Array
-from ptm_jax.kernels.attention.arguments import Arguments, padded
+from ptm_jax.kernels.attention.arguments import Arguments, padded, refuses_cap
 
 LANES, BLOCK = 128, 512
 
@@ -23,6 +23,8 @@ LANES, BLOCK = 128, 512
 def refusal(q: Array, k: Array, args: Arguments) -> str | None:
     """Returns why splash attention cannot compute this and what to use instead, or None."""
     del q, k
+    if because := refuses_cap(args):
+        return because
     seen = args.visibility
     if args.precision.compute != "bfloat16":
         return (

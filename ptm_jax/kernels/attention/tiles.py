@@ -43,6 +43,7 @@ class Plan:
     scale: float = 1.0
     dropout: float = 0.0
     precision: Precision = Precision()
+    cap: float | None = None
 
     @property
     def regular(self) -> bool:
@@ -234,7 +235,13 @@ def scores_of(plan: Plan, parts: Parts, constants: Given, tile: Tile) -> Array:
         else:
             table = cut(parts.distances, at, (0,), parts.distances.shape[-1:])
             s += table[index_of(plan, constants, tile, most(table, 0))]
+    s = s if plan.cap is None else plan.cap * jnp.tanh(s / plan.cap)
     return jnp.where(seen(plan, constants, tile), s, LOW)
+
+
+def slope_of_cap(s: Array, cap: float) -> Array:
+    """Returns the derivative 1 - (s / cap)^2 of s = cap tanh(x / cap) in x; 0 where masked."""
+    return 1.0 - jnp.square(jnp.clip(s / cap, -1.0, 1.0))
 
 
 def dropped(plan: Plan, weights: Array, constants: Given, tile: Tile) -> Array:

@@ -38,7 +38,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.streams import row_seeds
 from ptm_jax.core.types import Array
 from ptm_jax.kernels.attention import tpu_backward
-from ptm_jax.kernels.attention.arguments import Arguments, meets, padded, spans
+from ptm_jax.kernels.attention.arguments import Arguments, meets, padded, refuses_cap, spans
 from ptm_jax.kernels.attention.tpu_block import (
     FLOOR,
     LANES,
@@ -61,6 +61,8 @@ RESIDENT = 4 * 2**20  # maximum bytes of a table's gradient in a core's memory
 
 def refusal(q: Array, k: Array, args: Arguments) -> str | None:
     """Returns why the kernel cannot compute these shapes [B, L, H, K] and scores, or None."""
+    if because := refuses_cap(args):
+        return because
     scores = args.scores
     distant = [name for name in scores.holds if name in ("distances", "relative", "values")]
     if distant and not scores.regular:

@@ -136,6 +136,7 @@ def distillation(
             one.features.astype(jnp.float32) / temperature,
             one.table,
             None if one.bias is None else one.bias / temperature,
+            None if one.cap is None else one.cap / temperature,
         )
 
     labels = jnp.zeros(student.features.shape[:-1], jnp.int32)
@@ -198,7 +199,8 @@ def score(
         )
     options = {"mean": mean, "teacher": teacher, "precision": precision}
     sizes = labels.size, len(student.table), student.features.shape[-1]
-    kernel = choose(impl, *sizes, soft=teacher is not None, compute=precision.compute)
+    soft = teacher is not None or student.cap is not None
+    kernel = choose(impl, *sizes, soft=soft, compute=precision.compute)
     return (
         plain.scored(student, labels, **options)
         if kernel is None

@@ -21,6 +21,8 @@ without a kernel ("Unsupported element type for DotThunk", JAX 0.10.2).
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 
@@ -54,7 +56,7 @@ def scores_of(plan, one, start, size):
     scores = plan.precision.einsum("vd,td->vt", lines, one.features, jnp.float32)
     if one.bias is not None:
         scores += jax.lax.dynamic_slice_in_dim(one.bias, start, size)[:, None]
-    return lines, scores
+    return lines, one.capped(scores)
 
 
 def numbers_of(start, size, first):
@@ -125,6 +127,7 @@ def backward(plan, operands, log_sums, grads, first):
             dz += grads.soft[None] * jnp.exp(
                 scores_of(plan, teacher, start, size)[1] - soft_log_sum[None]
             )
+        dz *= student.slope(scores)
         if bias is not None:
             bias = jax.lax.dynamic_update_slice_in_dim(bias, dz.sum(1), start, 0)
         dz = dz.astype(plan.precision.dtype)
@@ -139,4 +142,4 @@ def backward(plan, operands, log_sums, grads, first):
 
 def cast(plan, one):
     """Casts features to the compute type, once for all blocks."""
-    return one and type(one)(one.features.astype(plan.precision.dtype), one.table, one.bias)
+    return one and dataclasses.replace(one, features=one.features.astype(plan.precision.dtype))

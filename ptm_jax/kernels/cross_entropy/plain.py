@@ -20,7 +20,7 @@ def logits(one: Linear, precision: Precision) -> Array:
     if current() is not None:
         rows = "abcdefgh"[: features.ndim - 1]
         scores = precision.einsum(f"{rows}d,vd->{rows}v", features, table, jnp.float32)
-        scores = scores if bias is None else scores + bias
+        scores = one.capped(scores if bias is None else scores + bias)
         return (
             constrain(scores, "rows", *["length"] * (scores.ndim - 2), "vocab")
             if scores.ndim > 1
@@ -32,7 +32,7 @@ def logits(one: Linear, precision: Precision) -> Array:
         "md,vd->mv", features.reshape(-1, features.shape[-1]), table, jnp.float32
     )
     scores = scores.reshape(*features.shape[:-1], -1)
-    return scores if bias is None else scores + bias
+    return one.capped(scores if bias is None else scores + bias)
 
 
 def scored(

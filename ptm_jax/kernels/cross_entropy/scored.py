@@ -28,22 +28,35 @@ from jax.sharding import PartitionSpec as P
 
 from ptm_jax.core.constraint import current
 from ptm_jax.core.precision import Precision
-from ptm_jax.core.types import Array, record
+from ptm_jax.core.types import Array, record, static
 
 LOW = -1e30
 
 
 @record
 class Linear:
-    """Factors of the scores features [.., D] . table [V, D] + bias [V]; `bias` may be None."""
+    """Factors of the scores features [.., D] . table [V, D] + bias [V]; `bias` may be None.
+
+    `cap` limits the scores softly: cap tanh(score / cap) (Gemma 2, arXiv 2408.00118, section 2).
+    """
 
     features: Any
     table: Any
     bias: Any = None
+    cap: float | None = static(None)
 
     def flat(self) -> Linear:
         """Flattens the dimensions of tokens into one."""
-        return Linear(self.features.reshape(-1, self.features.shape[-1]), self.table, self.bias)
+        features = self.features.reshape(-1, self.features.shape[-1])
+        return dataclasses.replace(self, features=features)
+
+    def capped(self, scores: Array) -> Array:
+        """Returns the scores with their limit."""
+        return scores if self.cap is None else self.cap * jnp.tanh(scores / self.cap)
+
+    def slope(self, scores: Array) -> Array | float:
+        """Returns the derivative of `capped` as a function of its results."""
+        return 1.0 if self.cap is None else 1.0 - jnp.square(scores / self.cap)
 
 
 @record
@@ -133,7 +146,8 @@ class _Places:
     def linear(self, one: Linear):
         """Returns the specs of a `Linear`."""
         words = self.words or None
-        return Linear(self.features, P(words, None), None if one.bias is None else P(words))
+        bias = None if one.bias is None else P(words)
+        return Linear(self.features, P(words, None), bias, one.cap)
 
     @property
     def parts(self) -> int:
@@ -189,7 +203,8 @@ def padded(one, parts):
         return one
     more = -len(one.table) % parts
     bias = None if one.bias is None else jnp.pad(one.bias, (0, more))
-    return Linear(one.features, jnp.pad(one.table, ((0, more), (0, 0))), bias)
+    table = jnp.pad(one.table, ((0, more), (0, 0)))
+    return dataclasses.replace(one, table=table, bias=bias)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -279,7 +294,7 @@ def _backward(plan, places, residuals, g):
         return None if like is None else x.astype(like.dtype)
 
     slopes = cast(features, student.features), cast(table, student.table), cast(bias, student.bias)
-    return Linear(*slopes), None, None
+    return Linear(*slopes, student.cap), None, None
 
 
 _scored.defvjp(_forward, _backward)

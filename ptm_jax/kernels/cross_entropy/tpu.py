@@ -43,7 +43,7 @@ def refusal(platform: str, width: int, soft: bool) -> str | None:
     if platform != "tpu":
         return f"the cross-entropy kernel is for TPUs, and this is {platform}; take impl='xla'"
     if soft:
-        return "the cross-entropy kernel has no soft targets; take impl='xla'"
+        return "the cross-entropy kernel has no soft targets and no soft cap; take impl='xla'"
     if width > WIDEST:
         return (
             f"features of {width} are wider than the {WIDEST} that the cross-entropy kernel "

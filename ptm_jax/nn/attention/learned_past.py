@@ -49,7 +49,7 @@ class PrefixAttention(Attention):
                 "source of keys"
             )
         if cache is None:
-            empty = jnp.zeros((*x.shape[:2], *self.each), self.precision.dtype)
+            empty = jnp.zeros((*x.shape[:2], *self.each_key), self.precision.dtype)
             base = KeyValues(empty, empty, 0)
         else:
             base = cache

@@ -153,6 +153,13 @@ class Attention(slots.Kernel, nn.Module):
     replace q, and the terms that are added to q k^T and to v. The `context.scores` that all layers
     share are added too. `rotary` turns queries and keys by their places, and `local` narrows the
     layers of its pattern to a window (`nn.attention.rotary`); both are for attention within a text.
+
+    `key_heads` is the number of heads of keys and values (None: one for each query head). Each
+    serves heads / key_heads consecutive query heads (Ainslie et al. 2023, arXiv 2305.13245, section
+    2.2), and caches hold key_heads. `qk_norm` is a norm over the features of a head. Queries and
+    keys get one each, before their rotary positions (Henry et al. 2020, arXiv 2010.04245; Dehghani
+    et al. 2023, arXiv 2302.05442). `cap` limits the scores softly: cap tanh(score / cap) (Gemma 2,
+    arXiv 2408.00118, section 2).
     """
 
     logical_axes = {
@@ -164,6 +171,8 @@ class Attention(slots.Kernel, nn.Module):
         "value/bias": ("heads", "head"),
         "out/kernel": ("heads", "head", "width"),
         "out/bias": ("width",),
+        "*_norm/scale": (None,),
+        "*_norm/bias": (None,),
     }
 
     computes = "attention"
@@ -180,6 +189,9 @@ class Attention(slots.Kernel, nn.Module):
     relative: nn.Module | None = None
     rotary: Rotary | None = None
     local: LocalLayers | None = None
+    key_heads: int | None = None
+    qk_norm: nn.Module | None = None
+    cap: float | None = None
     expose: Literal["probabilities", "scores", "heads"] = "probabilities"
     impl: Impl = "auto"
 
@@ -188,39 +200,22 @@ class Attention(slots.Kernel, nn.Module):
         """Number of heads and width of each, (H, K)."""
         return self.heads, self.head_width or self.width // self.heads
 
+    @property
+    def each_key(self) -> tuple[int, int]:
+        """Number of heads of keys and values and width of each."""
+        return self.key_heads or self.heads, self.each[1]
+
     def empty_cache(self, layers: int, batch: int, length: int) -> KeyValues:
         """Returns an empty cache of a stack of such layers for `length` tokens."""
-        zeros = jnp.zeros((layers, batch, length, *self.each), self.precision.dtype)
+        zeros = jnp.zeros((layers, batch, length, *self.each_key), self.precision.dtype)
         return KeyValues(zeros, jnp.zeros_like(zeros), jnp.zeros((layers,), jnp.int32))
 
     @nn.compact
     def __call__(
         self, x, context: Context, source=None, cache: KeyValues | None = None, values=None
     ):
-        if self.head_width is None and self.width % self.heads:
-            raise ValueError(
-                f"width {self.width} is not a multiple of {self.heads} heads; give head_width"
-            )
-        itself, x = source is None and values is None, gathered(x)
-        source = x if source is None else gathered(source)
-
-        options = {"bias": self.bias, "precision": self.precision}
-
-        def layer(name):
-            return Dense(self.each, initializer=self.initializer, name=name, **options)
-
-        if cache is not None and cache.start is None:
-            q, (k, v), cache = layer("query")(x), cache.whole(), None
-        elif itself:
-            q, k, v = joined(x, layer("query"), layer("key"), layer("value"))
-        elif values is None:
-            q, (k, v) = layer("query")(x), joined(source, layer("key"), layer("value"))
-        else:
-            q, k, v = layer("query")(x), layer("key")(source), layer("value")(gathered(values))
-        q, k = self._turned(q, k, context, cache)
-        if cache is not None:
-            cache = cache.extended(k, v)
-            k, v = cache.whole()
+        self._check_heads()
+        q, k, v, cache = self._projected(gathered(x), context, source, cache, values)
         scale = self.each[1] ** -0.5 if self.scale is None else self.scale
         noisy = context.train and self.dropout > 0.0
         settings = {
@@ -244,16 +239,61 @@ class Attention(slots.Kernel, nn.Module):
             )
             settings["impl"] = self.impl if cache is None else "auto"
             scores = joint(context.scores, scores)
-            heads, probabilities = attend(queries, k, v, scores=scores, **settings)
+            heads, probabilities = attend(queries, k, v, scores=scores, cap=self.cap, **settings)
         if self.expose == "scores":
             probabilities = self.precision.einsum("bqhd,bkhd->bhqk", q, k, jnp.float32) * scale
         elif self.expose == "heads":
             probabilities = Projected(q, k, v, jnp.float32(scale))
         heads = constrain(heads, "rows", "length", "heads", None)
-        out = Dense(
-            self.width, axes=2, initializer=self.out_init or self.initializer, name="out", **options
-        )
-        return stream(out(heads)), probabilities, cache
+        return stream(self._layer("out", self.width, axes=2)(heads)), probabilities, cache
+
+    def _check_heads(self):
+        """Raises ValueError for numbers of heads that do not divide."""
+        if self.head_width is None and self.width % self.heads:
+            raise ValueError(
+                f"width {self.width} is not a multiple of {self.heads} heads; give head_width"
+            )
+        if self.heads % self.each_key[0]:
+            raise ValueError(
+                f"{self.heads} heads are not a multiple of {self.key_heads} heads of keys; change "
+                "key_heads"
+            )
+
+    def _layer(self, name, features, **options):
+        """Returns one of the dense layers."""
+        init = self.out_init if name == "out" and self.out_init else self.initializer
+        options |= {"bias": self.bias, "precision": self.precision}
+        return Dense(features, initializer=init, name=name, **options)
+
+    def _projected(self, x, context: Context, source, cache: KeyValues | None, values):
+        """Returns queries, keys, values [B, L, H, K] and the extended cache."""
+        query, key = self._layer("query", self.each), self._layer("key", self.each_key)
+        value = self._layer("value", self.each_key)
+        if cache is not None and cache.start is None:
+            q, (k, v) = self._normed("query", query(x)), cache.whole()
+            return q, self._repeated(k), self._repeated(v), None
+        if source is None and values is None and self.each == self.each_key:
+            q, k, v = joined(x, query, key, value)
+        elif values is None:
+            q, (k, v) = query(x), joined(x if source is None else gathered(source), key, value)
+        else:
+            q, v = query(x), value(gathered(values))
+            k = key(x if source is None else gathered(source))
+        q, k = self._normed("query", q), self._normed("key", k)
+        q, k = self._turned(q, k, context, cache)
+        if cache is not None:
+            cache = cache.extended(k, v)
+            k, v = cache.whole()
+        return q, self._repeated(k), self._repeated(v), cache
+
+    def _normed(self, name, x):
+        """Returns queries or keys [B, L, H, K] after their norm over K."""
+        return x if self.qk_norm is None else self.qk_norm.copy(name=f"{name}_norm")(x)
+
+    def _repeated(self, x):
+        """Returns keys or values [B, L, H, K] of all query heads from [B, L, key_heads, K]."""
+        times = self.heads // x.shape[2]
+        return x if times == 1 else jnp.repeat(x, times, axis=2)
 
     def _turned(self, q, k, context: Context, cache: KeyValues | None):
         """Returns queries and keys with their rotary positions. A cache holds turned keys."""
@@ -280,6 +320,8 @@ class Attention(slots.Kernel, nn.Module):
                     f"{what} reads all keys at once, which ring attention never has; take "
                     "rules without _ring"
                 )
+        if self.cap:
+            raise UserError("ring attention has no soft cap of scores; take rules without _ring")
 
 
 class CrossAttention(nn.Module):

@@ -8,7 +8,7 @@ import flax.linen as nn
 from ptm_jax.nn.heads.pooling import Summary
 from ptm_jax.nn.heads.task_heads import SpanHead, TokenHead
 from ptm_jax.nn.heads.vocabulary import transformed
-from ptm_jax.nn.layers import Activation
+from ptm_jax.nn.layers import Activation, Dense, activate
 
 
 class Transformation(nn.Module):
@@ -38,6 +38,17 @@ class TransformedSummary(Summary):
     @nn.compact
     def __call__(self, hidden, where=None, *, table=None, context=None):
         return self.transform(self._chosen(hidden, where))
+
+
+class TransformedMean(Summary):
+    """[B, L, D] -> [B, D]: the mean of the states, each after a dense layer and activation
+    (EuroBERT's "late" pooling: the mean of the tokens' logits)."""
+
+    @nn.compact
+    def __call__(self, hidden, where=None, *, table=None, context=None):
+        options = {"initializer": self.initializer, "precision": self.precision}
+        dense = Dense(self.width or hidden.shape[-1], name="dense", **options)
+        return self._chosen(activate(self.activation, dense(hidden)), where)
 
 
 class TransformedTokens(TokenHead):

@@ -5,6 +5,7 @@ Their interface is `core.slots.Head`.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Literal
 
 import flax.linen as nn
@@ -25,7 +26,8 @@ from ptm_jax.objectives.base import FirstToken
 class Readout:
     """Vocabulary logits before the product: features [.., D], table [V, D], bias [V] or None.
 
-    `impl` selects the kernel for the loss (`kernels.cross_entropy`).
+    `impl` selects the kernel for the loss (`kernels.cross_entropy`). `cap` limits the logits:
+    cap tanh(logit / cap).
     """
 
     features: Any
@@ -33,11 +35,12 @@ class Readout:
     bias: Any
     precision: Precision = static(Precision())
     impl: Impl = static("auto")
+    cap: float | None = static(None)
 
     @property
     def linear(self) -> cross_entropy.Linear:
         """The readout as input for the kernels."""
-        return cross_entropy.Linear(self.features, self.table, self.bias)
+        return cross_entropy.Linear(self.features, self.table, self.bias, self.cap)
 
     def logits(self):
         """Returns [.., V] float32.
@@ -174,6 +177,61 @@ class LMHead(WordHead):
         bias = self.param("bias", Zeros(), (table.shape[0],)) if self.bias else None
         bias = jax.lax.stop_gradient(bias) if self.bias == "fixed" else bias
         return Readout(hidden * self.scale, table, bias, self.precision, self.impl)
+
+
+class TwoLayerHead(WordHead):
+    """Two dense layers without biases, each with the activation, then the table (UltraBERT).
+
+    The first has `hidden` features, the second the table's width.
+    """
+
+    logical_axes = {"table": ("vocab", "width")}
+
+    vocab: Any
+    hidden: int
+    activation: Activation = "gelu_tanh"
+    tied: bool = False
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+    impl: Impl = "auto"
+
+    @nn.compact
+    def __call__(self, hidden, *, table, context=None):
+        width = table.shape[-1]
+        options = {"bias": False, "initializer": self.initializer, "precision": self.precision}
+        for name, features in (("first", self.hidden), ("second", width)):
+            hidden = activate(self.activation, Dense(features, name=name, **options)(hidden))
+        if not self.tied:
+            table = self.param("table", self.initializer, (self.vocab.size, width))
+        return Readout(hidden, table, None, self.precision, self.impl)
+
+
+class SoftCapped(slots.Head, nn.Module):
+    """A vocabulary head whose logits are limited softly: cap tanh(logit / cap), at the head's
+    parameter paths (Gemma 2, arXiv 2408.00118, section 2: 30)."""
+
+    scores_words = True
+
+    head: WordHead
+    cap: float
+
+    def setup(self):
+        if self.cap <= 0:
+            raise ValueError(f"SoftCapped.cap is {self.cap}; it must be above 0")
+        nn.share_scope(self, self.head)
+
+    @property
+    def shares_table(self) -> bool:
+        return self.head.shares_table
+
+    def reads(self, encoded, batch):
+        return self.head.reads(encoded, batch)
+
+    def example(self, encoded):
+        return self.head.example(encoded)
+
+    def __call__(self, hidden, *, table, context=None):
+        return dataclasses.replace(self.head(hidden, table=table, context=context), cap=self.cap)
 
 
 class Pooler(FirstToken, nn.Module):

@@ -102,6 +102,9 @@ class EntityAwareAttention(Attention):
             raise ValueError(
                 "entities stand behind the words, so rows cannot be split; take rules without _ring"
             )
+        for name in ("rotary", "local", "key_heads", "qk_norm", "cap"):
+            if vars(self)[name] is not None:
+                raise ValueError(f"attention among words and entities has no {name}; leave it None")
         x, several = gathered(x), context.source.shape[1]
         length = x.shape[1] - several
         words, entities = x[:, :length], x[:, length:]

@@ -43,6 +43,7 @@ def sampled_nll(readout: Any, labels: Array, count: int, key: Array) -> Array:
     others = readout.precision.dense(features, table[noise].T, out=jnp.float32)
     if bias is not None:
         chosen, others = chosen + bias[labels], others + bias[noise]
+    chosen, others = (readout.linear.capped(scores) for scores in (chosen, others))
     chosen, others = (
         chosen - _log_chance(labels, size, count),
         others - _log_chance(noise, size, count),
