@@ -48,6 +48,7 @@ OUTSIDE = {"benchmarks", "configs", "launch", "tests"}
 SAME = {
     "adversarial", "agreement", "albert", "answers", "auxiliary", "averaging", "bart", "base",
     "bitext", "catalogue", "cloze", "context2vec", "crf", "dependencies", "electra", "entities",
+    "eurobert", "neobert",
     "glove", "graph_vectors", "graphs", "hotpot", "information", "knowbert", "lexical",
     "linked_text", "lstm", "luke", "memories", "mobilebert", "modernbert", "paragraph_vectors",
     "prepare",

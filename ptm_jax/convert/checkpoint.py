@@ -113,7 +113,7 @@ def read(
     tensors = open_tensors(folder, allow_pickle=allow_pickle)
     config = family.completed(config.within(map(tensors.shape, tensors)), tensors)
     system, name = record_of(config, architecture, vocab)
-    lines = pruned.lines(family.lines(config, name), system)
+    lines = pruned.lines(engine.table_for(family, config, name, tensors.names()), system)
     try:
         shapes = towers.abstract(system.towers, example(system))
     except ValueError as error:

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ptm_jax.convert.config import Config
 from ptm_jax.convert.family import Family
 from ptm_jax.convert.files import Tensors
 from ptm_jax.convert.place import held, place
@@ -180,6 +181,23 @@ def read(
 def _ties_of(family: Family, others: Collection[str]) -> dict[str, str]:
     """Returns {published duplicate: its source} without duplicates that are among `others`."""
     return {copy: source for copy, source in family.ties.items() if copy not in others}
+
+
+def table_for(
+    family: Family, config: Config, architecture: str, names: Iterable[str]
+) -> tuple[Line, ...]:
+    """Returns the rename table that fits the names in a file: `Family.lines`, else `inner`."""
+    lines = family.lines(config, architecture)
+    if family.inner is None:
+        return lines
+    spelled = {one for name in names for one in _spellings(WRAPPERS.sub("", name), family)}
+
+    def fitting(table: tuple[Line, ...]) -> int:
+        first = {_counted(line.theirs, (0, 0)) for line in table}
+        return sum(any(name.startswith(one) for name in spelled) for one in first)
+
+    inner = family.inner(config, architecture)
+    return inner if fitting(inner) > fitting(lines) else lines
 
 
 def names_in_file(names: Iterable[str], family: Family, wanted: set[str]) -> dict[str, str]:

@@ -54,6 +54,8 @@ class Family:
     constants (config, architecture) -> {published name: array} of fixed tensors that our layers
     compute: written on export,
               compared on import if present
+    inner     the rename table of the names in memory, if Transformers writes files with other names
+              (those of `lines`); files of either are read
     fill      {published name: names with the same values}: used if the name is missing; files store
               a shared tensor once
     completed (config, tensors) -> the config with the fields that only the tensors determine
@@ -69,6 +71,7 @@ class Family:
     ties: Mapping[str, str] = dataclasses.field(default_factory=dict)
     ignore: tuple[str, ...] = (r"(^|\.)position_ids$",)
     renames: tuple[tuple[str, str], ...] = ()
+    inner: Callable[[Config, str], tuple[Line, ...]] | None = None
     fill: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     constants: Callable[[Config, str], Mapping[str, Any]] = lambda config, architecture: {}
     completed: Callable[[Config, Tensors], Config] = lambda config, tensors: config

@@ -35,7 +35,8 @@ class FeedForward(nn.Module):
     """Two dense layers with an activation between: [.., D] -> [.., F] -> [.., D].
 
     `gated` multiplies the activation by a second projection of x (Shazeer 2020, arXiv 2002.05202:
-    T5 1.1's GEGLU). `dropout` applies to the hidden features (BART, T5, Transformer-XL).
+    T5 1.1's GEGLU). `bias` "last" is the second layer's alone (GTE). `dropout` applies to the
+    hidden features (BART, T5, Transformer-XL).
     """
 
     logical_axes = {
@@ -50,7 +51,7 @@ class FeedForward(nn.Module):
     hidden: int
     activation: Activation = "gelu"
     gated: bool = False
-    bias: bool = True
+    bias: bool | Literal["last"] = True
     dropout: float = 0.0
     initializer: Any = TruncatedNormal()
     out_init: Any = None
@@ -58,7 +59,7 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(self, x, context: Context):
-        dense = functools.partial(Dense, bias=self.bias, precision=self.precision)
+        dense = functools.partial(Dense, bias=self.bias is True, precision=self.precision)
         names = ("up", "gate") if self.gated else ("up",)
         x = gathered(x)
         up, *gate = joined(
@@ -68,9 +69,9 @@ class FeedForward(nn.Module):
         h = h * gate[0] if gate else h
         h = constrain(h, "rows", *["length"] * (h.ndim - 2), "hidden")
         h = Dropout(self.dropout)(h, context)
-        return stream(
-            dense(x.shape[-1], initializer=self.out_init or self.initializer, name="down")(h)
-        )
+        init = self.out_init or self.initializer
+        down = dense(x.shape[-1], initializer=init, bias=bool(self.bias), name="down")
+        return stream(down(h))
 
 
 class Block(nn.Module):

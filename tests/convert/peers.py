@@ -497,7 +497,7 @@ def _check_gradients(found, group, grads, gradient, unused, vocab, pad, still=()
     total, written, inside = {}, {}, {}
     for number in trained:
         checked, family = found[number], family_of(found[number].config)
-        lines = family.lines(checked.config, checked.architecture)
+        lines = (family.inner or family.lines)(checked.config, checked.architecture)
         tree = {"encoder": gradient["encoder"], **gradient[str(number)]}
         inside[number] = dict(engine.write({"encoder": tree["encoder"]}, family, lines, bare=False))
         written[number] = ours = dict(engine.write(tree, family, lines, bare=False))

@@ -52,6 +52,10 @@ SIZES["modernbert"] = dict(
     vocab_size=61, hidden_size=8, num_hidden_layers=4, num_attention_heads=2, intermediate_size=12
 )
 SIZES["modernbert"] |= dict(pad_token_id=0, cls_token_id=1, sep_token_id=2)
+LLAMA = dict(vocab_size=61, hidden_size=8, num_hidden_layers=3, num_attention_heads=4)
+LLAMA |= dict(intermediate_size=12, max_position_embeddings=16, pad_token_id=0, bos_token_id=1)
+SIZES["eurobert"] = LLAMA | dict(eos_token_id=2, mask_token_id=3)
+SIZES |= dict.fromkeys(("nomic_bert", "gte"), LLAMA | dict(bos_token_id=None))
 SIZES["encoder-decoder"] = dict(
     encoder={"model_type": "bert", **BERT}, decoder={"model_type": "roberta", **BERT}
 )
@@ -121,6 +125,17 @@ ODD = {
         "tie_word_embeddings": False,
         "layer_types": ["sliding_attention", "full_attention"] * 2,
     },
+    "eurobert": {
+        "num_key_value_heads": 2,
+        "head_dim": 6,
+        "classifier_pooling": "bos",
+        "mlp_bias": True,
+        "attention_dropout": 0.1,
+        "tie_word_embeddings": True,
+        "rope_theta": 250_000.0,
+    },
+    "nomic_bert": {"head_dim": 6, "type_vocab_size": 3, "tie_word_embeddings": False},
+    "gte": {"type_vocab_size": 0, "classifier_dropout": 0.3, "hidden_act": "silu"},
     "gpt2": {"scale_attn_by_inverse_layer_idx": True, "scale_attn_weights": False},
     "bart": {"encoder_layerdrop": 0.1, "decoder_layerdrop": 0.2},
     "xlnet": {

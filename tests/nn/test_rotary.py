@@ -12,7 +12,7 @@ from ptm_jax.core.types import Visibility, Vocab, Window
 from ptm_jax.kernels.attention.arguments import Arguments, meets
 from ptm_jax.nn.attention.rotary import LocalLayers, Rotary
 from ptm_jax.nn.layers import Context
-from ptm_jax.systems.transformers import modernbert
+from ptm_jax.systems.transformers.modern import modernbert
 
 B, L, H, K = 2, 9, 3, 8
 

@@ -135,19 +135,17 @@ class Class(deciding.Question):
             return x[:, -queries:] if queries <= keys else np.resize(x, (rows, queries))
 
         extras, reach = {*self.extras}, min(keys, REACH)
-        heads_of = {"q": queries, "k": keys, "v": keys}
-        x = {name: normal(rows, length, heads, self.width) for name, length in heads_of.items()}
+        of_keys = (rows, keys, heads, self.width)
+        x = {"q": normal(rows, queries, heads, self.width), "k": normal(*of_keys)}
+        x |= {"v": normal(*of_keys)}
         shapes = {
             "bias": (1, heads, queries, keys),
             "bias of rows": (rows, heads, queries, keys),
             "types": (rows, queries, heads, 2),
             "values": (2 * reach + 1, heads, self.width),
         }
-        x |= {
-            name.partition(" ")[0]: normal(*shape)
-            for name, shape in shapes.items()
-            if name in extras
-        }
+        chosen = (name for name in shapes if name in extras)
+        x |= {name.partition(" ")[0]: normal(*shapes[name]) for name in chosen}
         if "distances" in extras:  # float32 in every model: sums along diagonals would be rounded
             x["distances"] = normal(heads, 2 * reach + 1, dtype=jnp.float32)
         if self.relative:
@@ -178,10 +176,10 @@ class Class(deciding.Question):
             q_places=integers(keys, queries) if "places" in extras else None,
             k_places=integers(keys, keys) if "places" in extras else None,
         )
-        noise = {"dropout": 0.1, "key": jax.random.key(0)} if "dropout" in extras else {}
-        noise |= {"cap": 2.0} if "cap" in extras else {}
+        fields = {"dropout": 0.1, "key": jax.random.key(0)} if "dropout" in extras else {}
+        fields |= {"cap": 2.0} if "cap" in extras else {}
         numbers = np.arange(rows, dtype=np.int32)
-        return x, Arguments(Visibility(**seen), self.width**-0.5, marks, rows=numbers, **noise)
+        return x, Arguments(Visibility(**seen), self.width**-0.5, marks, rows=numbers, **fields)
 
 
 def _filled(args: Arguments, x: dict[str, Array]) -> Arguments:

@@ -24,7 +24,13 @@ ORDER = {
     "transformers.electra": """
         electra_small electra_small_plus electra_base electra_large electra_mini
     """,
-    "transformers.modernbert": "modernbert_base modernbert_large modernbert_mini",
+    "transformers.modern.modernbert": "modernbert_base modernbert_large modernbert_mini",
+    "transformers.modern.ettin": """
+        ettin_17m ettin_32m ettin_68m ettin_150m ettin_400m ettin_1b mmbert_small mmbert_base
+    """,
+    "transformers.modern.eurobert": "eurobert_210m eurobert_610m eurobert_2_1b",
+    "transformers.modern.nomicbert": "nomicbert_base",
+    "transformers.modern.neobert": "neobert",
     "sequence_to_sequence.bart": """
         transformer_base transformer_big bart_base bart_large bart_mini mass_enfr mass_mini
         pegasus_base pegasus_large pegasus_mini

@@ -7,6 +7,7 @@ from typing import Any
 
 from ptm_jax.convert import table
 from ptm_jax.convert.config import ACTIVATIONS, PUBLISHED, Config
+from ptm_jax.convert.families.modern import angles
 from ptm_jax.convert.family import Family, classes, families
 from ptm_jax.convert.records import (
     mlm_head,
@@ -30,10 +31,9 @@ from ptm_jax.nn.heads.transformed import (
     TransformedTokens,
 )
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.systems.transformers import modernbert
+from ptm_jax.systems.transformers.modern import modernbert
 
 ROOT = "model."
-KINDS = ("sliding_attention", "full_attention")
 THETAS = {"full_attention": 160_000.0, "sliding_attention": 10_000.0}
 OLD_THETAS = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
 HEADS = classes("ModernBert", {})
@@ -41,50 +41,22 @@ POOLING = {"cls": "first", "mean": "mean"}
 
 
 def pattern(config: Config, layers: int) -> LocalLayers:
-    """Returns the pattern of full and local layers of a config.
-
-    Raises UserError for one that does not repeat.
-    """
+    """Returns the pattern of full and local layers of a config."""
     radius = config.positive("local_attention", 128) // 2
     if not radius:
         raise UserError(f"{config.file}: local_attention is 1; it must be at least 2")
     every = config.positive("global_attn_every_n_layers", 3)
-    kinds = config("layer_types", list, [KINDS[i % every == 0] for i in range(layers)])
-    if len(kinds) != layers or not set(map(str, kinds)) <= set(KINDS):
-        raise UserError(
-            f"{config.file}: layer_types has {len(kinds)} entries; expected {layers}, each "
-            f"{' or '.join(KINDS)}"
-        )
-    for period in range(1, layers + 2):
-        for phase in range(period):
-            local = LocalLayers(radius=radius, every=period, phase=phase)
-            if types_of(local, layers) == list(kinds):
-                return local
-    raise UserError(
-        f"{config.file}: the full layers of layer_types do not repeat; expected every n-th layer"
-    )
-
-
-def types_of(local: LocalLayers, layers: int) -> list[str]:
-    """Returns the `layer_types` of a config."""
-    return [KINDS[bool(local.full(i))] for i in range(layers)]
+    kinds = [angles.KINDS[i % every == 0] for i in range(layers)]
+    return angles.pattern(config, layers, radius, kinds)
 
 
 def theta(config: Config, kind: str) -> float:
-    """Returns theta of full or local layers.
-
-    It is read as version 5 of Transformers or as version 4 spells it. Raises UserError for scaled
-    angles.
-    """
-    both = config("rope_parameters", dict, None) or {}
-    fields = Config(both.get(kind) or {}, config.file)
-    fields.refuse("rope_type", "default", "scaled rotary positions are not supported")
-    return fields("rope_theta", float, config(OLD_THETAS[kind], float, THETAS[kind]))
+    """Returns theta of full or local layers."""
+    return angles.theta(config, THETAS[kind], kind, OLD_THETAS[kind])
 
 
 def encoder(config: Config) -> Transformer:
     """Returns the encoder of a config."""
-    config.refuse("rope_scaling", None, "scaled rotary positions are not supported")
     layers = config.count("num_hidden_layers")
     block = modernbert.block(
         layers=layers,
@@ -192,10 +164,8 @@ def config(system: System) -> dict[str, Any]:
         "hidden_activation": PUBLISHED[ffn.activation],
         "max_position_embeddings": embed.position.limit,
         "local_attention": 2 * local.radius,
-        "layer_types": types_of(local, layers),
-        "rope_parameters": {
-            kind: {"rope_type": "default", "rope_theta": value} for kind, value in thetas.items()
-        },
+        "layer_types": angles.types_of(local, layers),
+        "rope_parameters": {kind: angles.angles(value) for kind, value in thetas.items()},
         "norm_eps": norm.eps,
         "norm_bias": norm.center,
         "attention_bias": attention.bias,

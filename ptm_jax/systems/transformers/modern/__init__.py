@@ -1,0 +1,1 @@
+"""Encoders of 2024 and later."""

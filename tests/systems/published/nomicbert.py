@@ -1,0 +1,3 @@
+"""NomicBERT's size: transformers' NomicBertForMaskedLM."""
+
+SIZES = {"nomicbert_base": 137_354_304}
