@@ -125,18 +125,15 @@ def finetune(
             asked = _asked(task, text_column, label_column, heldout)
             if texts is not None or data is None:
                 raise UserError("columns are of a table; give it as data, without texts and labels")
-            name, config = _of_table(init, _sources(data, folder), asked, options, quiet)
+            name, config, lines = _of_table(init, _sources(data, folder), asked, options, fields)
+            if not quiet:
+                console.say(lines)
         else:
             name, sources = _labelled(texts, labels, task, data, folder)
-            config = finetuning.experiment(name, init, sources, **options)
+            config = _with(finetuning.experiment(name, init, sources, **options), fields or {})
         chosen = selection.Selection(best=best, patience=patience)
         tuned = selection.finetune(
-            _with(config, fields or {}),
-            folder,
-            name,
-            selection=chosen,
-            quiet=quiet,
-            callbacks=callbacks,
+            config, folder, name, selection=chosen, quiet=quiet, callbacks=callbacks
         )
         _report(tuned, quiet)
         return load(tuned.checkpoint)
@@ -176,13 +173,13 @@ def evaluate(
 
 
 def _of_table(
-    init: str, sources: Sequence[str], asked: guessing.Asked, options: dict[str, Any], quiet: bool
-) -> tuple[str, Experiment]:
-    """Returns the task of a table and its experiment, and prints the guess. Raises UserError."""
+    init: str, sources: Sequence[str], asked: guessing.Asked, options: dict[str, Any],
+    fields: Mapping[str, Any] | None,
+) -> tuple[str, Experiment, str]:  # fmt: skip
+    """Returns the task of a table, its experiment and the lines of the guess. Raises UserError."""
     chosen = own_data.experiment(init, sources, asked, **options)
-    if not quiet:
-        console.say("\n".join(chosen.lines))
-    return chosen.task, chosen.config
+    config = _with(chosen.config, fields or {})
+    return chosen.task, config, "\n".join([*chosen.lines, chosen.plan(config)])
 
 
 def _report(tuned: selection.Tuned, quiet: bool) -> None:

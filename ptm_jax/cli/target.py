@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.runs.resolving import changed, guard, load_file, resolve
+from ptm_jax.runs.resolving import changed, guard, load_file, recorded, resolve
 
-__all__ = ["changed", "load_file", "resolve", "task_name"]
+__all__ = ["changed", "load_file", "recorded", "resolve", "task_name"]
 
 
 def task_name(name: str | None) -> str | None:

@@ -27,6 +27,7 @@ class Request:
     batch: int = 32
     config: str | None = None
     predictions: str | None = None
+    id_column: str | None = None
     plot: str | None = None
     adapter: str | None = None
     ensemble: tuple[str, ...] = ()

@@ -116,6 +116,32 @@ def _further(folder: str) -> Any:
     return dataclasses.replace(config, system=system, mesh=(), rules="replicated", **fields)
 
 
+def recorded(workdir: str | os.PathLike, more: int) -> Any:
+    """The Experiment of a run as its record has it, for `more` steps in its own workdir.
+    Raises UserError."""
+    from ptm_jax.core.spec.rebuild import rebuild
+    from ptm_jax.runs.run import Run
+    from ptm_jax.training import workdirs
+
+    record, run = workdirs.read(Path(workdir), corpus=True), Run(Path(workdir))
+    command = record.get("command", f"ptm train CONFIG --workdir {workdir}")
+    try:
+        config = run.experiment()
+        parts = record["config"], record["config"]["system"]
+        outer, inner = (rebuild(part.get("tokenizer"), run.kinds) for part in parts)
+    except UserError as error:
+        raise UserError(f"{error}; or give the first command: {command} --more {more}") from None
+    if config.system.examples.labelled:
+        raise UserError(
+            f"{workdir} was fine-tuned, and --more adds steps to a run on text; give its first "
+            f"command more --epochs and another --workdir: {command}"
+        )
+    system = dataclasses.replace(config.system, tokenizer=inner)
+    data = config.data if all(Path(file).exists() for file in config.data) else ()
+    data = data or (record["corpus"].get("path", str(Path(workdir) / "data")),)
+    return dataclasses.replace(config, system=system, tokenizer=outer, data=data)
+
+
 def _published(config: Any) -> Any:
     """The System of a published config, with the heads of pre-training."""
     from ptm_jax.convert.checkpoint import record_of

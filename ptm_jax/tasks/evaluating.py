@@ -39,9 +39,11 @@ class Evaluation:
         """Whether the examples are of a table of the user's."""
         return isinstance(self.task.examples, OwnTable)
 
-    def write(self, path: str | Path) -> None:
-        """Writes the prediction file (`write`)."""
-        write(path, self.task, self.examples, self.predictions)
+    def write(self, path: str | Path, id_column: str | None = None) -> None:
+        """Writes the prediction file (`write`), of a table with the ids of its rows. Raises
+        UserError."""
+        ids = self.task.examples.ids(self.source, id_column) if self.of_table else {}
+        write(path, self.task, self.examples, self.predictions, ids)
 
     def by_class(self) -> Mapping[str, ClassScores]:
         """Returns the figures of each class, of examples with labels; {} of a kind without
@@ -199,12 +201,13 @@ def lines(task: Task, examples: Sequence[Any], predictions: Sequence[Any]) -> It
 
 
 def write(
-    path: str | Path, task: Task, examples: Sequence[Any], predictions: Sequence[Any]
-) -> None:
+    path: str | Path, task: Task, examples: Sequence[Any], predictions: Sequence[Any],
+    ids: Mapping[str, str] | None = None,
+) -> None:  # fmt: skip
     """Writes the prediction file atomically.
 
-    A table for .csv and .tsv, unless the task's server reads such a file. In a directory it gets
-    the name that the server expects.
+    A table for .csv and .tsv, unless the task's server reads such a file; `ids`: {place of an
+    example: its id}. In a directory it gets the name that the server expects.
     """
     path = Path(path)
     path = path / (task.file or f"{task.name}.txt") if path.is_dir() else path
@@ -212,7 +215,10 @@ def write(
     if separator and kind.cells is not None and path.suffix != Path(task.file).suffix:
         rows = rows_of(task, examples, predictions)
         paired = any(row.get("pair") is not None for row in rows)
-        text = "".join(prediction_tables.lines(rows, separator, paired=paired))
+        if ids:
+            numbered = zip(examples, rows, strict=True)
+            rows = [{**row, "id": ids.get(example.place)} for example, row in numbered]
+        text = "".join(prediction_tables.lines(rows, separator, paired=paired, ids=bool(ids)))
     else:
         text = "".join(f"{line}\n" for line in lines(task, examples, predictions))
     draft = path.with_name(path.name + ".draft")

@@ -14,12 +14,15 @@ from ptm_jax.runs.run import Run
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.tables import guessing
 from ptm_jax.tasks.tables.own_tables import OwnTable
+from ptm_jax.training.updates import schedules
 from ptm_jax.tuning import finetuning
 
 if TYPE_CHECKING:
     from ptm_jax.core.slots import Wrapper
     from ptm_jax.core.system import Experiment
 
+FEW = 2
+"""Epochs below which a hint is printed."""
 UPDATES, EPOCHS = 200, 20
 """A small table is read until it gives so many updates, but at most so often (Mosbach et al. 2021,
 arXiv 2006.04884, section 6: 20 epochs on data sets of a few thousand examples)."""
@@ -33,14 +36,48 @@ def task_of_run(path: str | os.PathLike) -> str | None:
     return record["task"] if isinstance(record, dict) and record.get("kind") in kinds else None
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns '1 step', '12 steps'."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 class OwnRun(NamedTuple):
-    """A run on a table: the name of its task, its experiment, the lines to print, and
-    whether a second file is held out."""
+    """A run on a table: the name of its task, its experiment, the lines to print, whether a second
+    file is held out, and the number of rows to train on."""
 
     task: str
     config: Experiment
     lines: tuple[str, ...]
     two_files: bool
+    rows: int
+
+    def plan(self, config: Experiment) -> str:
+        """Returns the line of the steps, the epochs and the learning rate that are in force, and
+        hints where they are few.
+
+        `config` is `self.config` with the changes of the user.
+        """
+        recipe, batch = config.system.recipe, config.system.recipe.phases[-1].batch
+        batch //= config.system.examples.readings
+        rates = schedules.build(recipe.schedule, recipe.lr, recipe.steps)(np.arange(recipe.steps))
+        peak, kind = float(np.max(rates)), type(recipe.schedule).__name__
+        warmup, epochs = vars(recipe.schedule).get("warmup", 0), recipe.steps * batch / self.rows
+        lines = [
+            f"  {counted(recipe.steps, 'step')} of {batch} rows, {epochs:.3g} "
+            f"epoch{'s' * (epochs != 1)}; learning rate up to {peak:.3g} ({kind}, "
+            f"{counted(warmup, 'step')} of warm-up)"
+        ]
+        if epochs < FEW:
+            lines.append(
+                f"  fewer than {FEW} epochs: a new head learns little in them; compare with "
+                f"--epochs {FEW + 1}"
+            )
+        if 0 < recipe.steps <= warmup:
+            lines.append(
+                f"  the run ends in its warm-up: the rate does not reach {recipe.lr:.3g}; give "
+                f"more --epochs, or --set recipe.schedule.warmup={recipe.steps // 10}"
+            )
+        return "\n".join(lines)
 
 
 def experiment(
@@ -78,4 +115,5 @@ def experiment(
     plan = (
         f"  {len(train):,} rows to train on, each read {options['epochs']:g} times; {held} held out"
     )
-    return OwnRun(chosen.task, config, (*chosen.lines, plan), source.held is None)
+    lines = (*chosen.lines, plan)
+    return OwnRun(chosen.task, config, lines, source.held is None, len(train))

@@ -32,7 +32,7 @@ def report(request: Request) -> Report:
     Raises UserError."""
     result = scored(request)
     if request.predictions is not None:
-        evaluating.write(request.predictions, result.task, result.examples, result.predictions)
+        result.write(request.predictions, request.id_column)
     if request.plot is not None:
         draw(request.plot, result.task, result.examples, result.predictions)
     document = {

@@ -116,7 +116,8 @@ class _Measure:
     """Measures a model on the held-out examples of the task of a run, or (None) of all tasks of its
     mixture."""
 
-    def __init__(self, config: Experiment, task: str | None):
+    def __init__(self, config: Experiment, task: str | None, id_column: str | None = None):
+        self._id_column = id_column
         examples = config.system.examples
         self._mixed = task is None
         files = examples.files(config.data) if self._mixed else {task: config.data}
@@ -128,6 +129,10 @@ class _Measure:
         self._parts = {name: (own(name), files[name]) for name in parts}
         self.name = "+".join(parts)
         self.evaluation: evaluating.Evaluation | None = None  # of the last call
+
+    def write(self, path: Path) -> None:
+        """Writes the predictions of the last call."""
+        self.evaluation.write(path, self._id_column)
 
     def __call__(self, model: Pretrained, aloud: bool = False) -> dict[str, Any]:
         """{"examples", "metrics", "parts"} as in `Tuned`; `aloud` prints what was cut."""
@@ -208,12 +213,13 @@ def tuned(workdir: str | Path) -> Tuned | None:
 def finetune(
     config: Experiment, workdir: str | Path, task: str | None, *,
     selection: Selection | None = None, quiet: bool = False,
-    callbacks: Sequence[loop.Callback] = (),
+    callbacks: Sequence[loop.Callback] = (), id_column: str | None = None,
 ) -> Tuned:  # fmt: skip
     """Trains, and measures on the held-out examples of a task, or (None) of all tasks of a mixture.
-    A stopped run has no metrics. Raises UserError."""
+    A stopped run has no metrics. `id_column`: of a table of the user's, for its predictions.
+    Raises UserError."""
     selection, workdir = selection or Selection(), Path(workdir)
-    known, measure = tuned(workdir), _Measure(config, task)
+    known, measure = tuned(workdir), _Measure(config, task, id_column)
     if known is not None and known.ended != "done":
         return known
     watcher = _Watcher(workdir, measure, selection)
@@ -262,7 +268,7 @@ def _chosen(
             measure(loading.load(workdirs.checkpoint_of(workdir, line["step"])))
         made["classes"] = measure.evaluation.by_class()
         if not group.current().index:
-            measure.evaluation.write(workdir / PREDICTIONS)
+            measure.write(workdir / PREDICTIONS)
     draft = workdir / f"{CHOICE}.{os.getpid()}"  # every process of a run writes the same
     draft.write_text(json.dumps(made, indent=1) + "\n", encoding="utf8")
     draft.replace(workdir / CHOICE)

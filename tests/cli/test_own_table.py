@@ -86,6 +86,11 @@ def test_the_path_of_a_table(model, tmp_path, capsys, monkeypatch):
     assert [line.split()[1] for line in lines[lines.index("next:") + 1 :]] == [
         "predict", "evaluate", "export",
     ]  # fmt: skip
+    assert (
+        "4 steps of 8 rows, 1 epoch; learning rate up to 5e-05 (Linear, 1 step of warm-up)"
+        in printed.err
+    )
+    assert "fewer than 2 epochs" in printed.err and "--epochs 3" in printed.err
     held = read(tmp_path / "own" / "predictions.csv")
     assert len(held) == 8 and list(held[0]) == ["text", "gold", "prediction", "score"]
     columns = TABLES["classify"][0]

@@ -72,7 +72,8 @@ def test_a_row_out_for_each_row_in(run, tmp_path, capsys):
     assert "wrote 8 rows to" in printed
     assert "refused: 5 (lines 3, 6, 7, 8, 9); the reason is in the row" in printed
     rows = rows_of(out)
-    assert list(rows[0]) == ["line", "text", "gold", "prediction", "score", "error"]
+    assert list(rows[0]) == ["line", "id", "text", "gold", "prediction", "score", "error"]
+    assert [row["id"] for row in rows] == ["1", "2", "3", "", "4", "", "6", "7"]
     assert [int(row["line"]) for row in rows] == [2, 3, 4, 6, 7, 8, 9, 10]
     assert {int(row["line"]): row["error"] for row in rows if row["error"]} == REASONS
     good = [row for row in rows if not row["error"]]
@@ -85,7 +86,7 @@ def test_a_row_out_for_each_row_in(run, tmp_path, capsys):
 
     assert main.main([*words, str(tmp_path / "s.csv"), "--strict"]) == 1
     assert f"line 3 is refused: {REASONS[3]}; correct it" in capsys.readouterr().err
-    assert [row["line"] for row in rows_of(tmp_path / "s.csv")] == ["2"]
+    assert [row["line"] for row in rows_of(tmp_path / "s.csv.partial")] == ["2"]
     for ending in (".jsonl", ".json"):
         assert main.main([*words, str(tmp_path / f"out{ending}"), "--block", "3"]) == 0
     objects = json.loads((tmp_path / "out.json").read_text())
@@ -93,8 +94,47 @@ def test_a_row_out_for_each_row_in(run, tmp_path, capsys):
     assert list(map(json.loads, lines)) == objects
     for row, fields in zip(rows, objects, strict=True):
         assert str(fields["line"]) == row["line"] and fields.get("error", "") == row["error"]
+        assert fields["id"] == row["id"]
         assert fields.get("prediction", "") == row["prediction"]
         assert "error" in fields or {*fields["scores"]} == {"yes", "no"}
+
+
+def test_columns_that_the_user_names(run, tmp_path, capsys):
+    """Texts under another name than in training, and a column of ids."""
+    table, out = tmp_path / "new.csv", tmp_path / "out.csv"
+    table.write_text(f"ticket,said\nT-1,{TEXTS[0]}\nT-2,{TEXTS[1]}\n")
+    words = ["predict", run, "--input", str(table), "--output", str(out)]
+    assert main.main(words) == 1
+    error = capsys.readouterr().err
+    assert "has no column 'text'" in error and "give the text's as --text-column" in error
+    assert main.main([*words, "--text-column", "said", "--id-column", "tickets"]) == 1
+    assert "has no column 'tickets'" in capsys.readouterr().err
+    assert main.main([*words, "--text-column", "said", "--id-column", "Ticket"]) == 0
+    rows = rows_of(out)
+    assert [(row["id"], row["text"]) for row in rows] == [("T-1", TEXTS[0]), ("T-2", TEXTS[1])]
+    capsys.readouterr()
+    assert main.main(["evaluate", run, "--id-column", "ticket"]) == 1
+    assert "--id-column names the ids of --predictions" in capsys.readouterr().err
+
+
+def test_an_evaluation_knows_the_task_of_its_run_and_keeps_ids(run, tmp_path, capsys):
+    table, out = tmp_path / "more.csv", tmp_path / "more_predictions.csv"
+    rows = [f"{n},{text},{['yes', 'no'][n % 2]}\n" for n, text in enumerate(TEXTS[:6])]
+    table.write_text("ticket,text,topic\n" + "".join(rows))
+    words = ["evaluate", run, "--data", str(table), "--predictions", str(out)]
+    assert main.main([*words, "--id-column", "ticket", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["task"] == "classify" and document["examples"] == 6
+    written = rows_of(out)
+    assert [(row["id"], row["text"]) for row in written] == [
+        (str(n), text) for n, text in enumerate(TEXTS[:6])
+    ]
+    right = np.mean([row["gold"] == row["prediction"] for row in written])
+    assert document["metrics"]["accuracy"] == right
+    assert main.main(["evaluate", run, "--task", "classify", "--json"]) == 0
+    of_task = json.loads(capsys.readouterr().out)
+    assert main.main(["evaluate", run, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == of_task
 
 
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".json"])

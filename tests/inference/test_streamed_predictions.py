@@ -85,10 +85,12 @@ def test_blocks_and_restarts_change_no_byte(
         killed_after(patch, 2)
         status, _, err = predicted(capsys, model, *words, "--output", other, "--block", "5")
         assert status == 1 and "Cut" in err
-    with other.open("ab") as file:
+    assert not other.exists()  # what looks complete is complete
+    with other.with_name(f"cut{ending}.partial").open("ab") as file:
         file.write(b'{"line": 16, "torn')
     status, _, err = predicted(capsys, model, *words, "--output", other, "--block", "7")
     assert status == 0 and "of them before" in err and other.read_bytes() == expected
+    assert not other.with_name(f"cut{ending}.partial").exists()
     for size in (len(expected) // 2, 3):
         other.write_bytes(expected[:size])
         status, _, err = predicted(capsys, model, *words, "--output", other, "--block", "9")
@@ -164,7 +166,32 @@ def test_strict_ends_at_the_first_refused_line(text, tmp_path, capsys):
     words = ("--task", "fill-mask", "--input", text, "--output", out, "--strict")
     status, _, err = predicted(capsys, model, *words)
     assert status == 1 and "line 8 is refused: it is empty" in err
-    assert [json.loads(line)["line"] for line in out.read_text().splitlines()] == [*range(1, 8)]
+    rows = out.with_name("out.jsonl.partial").read_text().splitlines()
+    assert not out.exists() and [json.loads(line)["line"] for line in rows] == [*range(1, 8)]
+
+
+def test_ctrl_c_says_where_the_rows_are(text, tmp_path, capsys, monkeypatch):
+    model = tiny_models.save_run(tmp_path / "run", tiny_models.build("bert"))
+    out, real = tmp_path / "out.npy", tmp_path / "real.npy"
+    real.touch()
+    out.symlink_to(real)
+    words = ("--task", "embed", "--input", text, "--output", out)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules[__name__], "Cut", KeyboardInterrupt)
+        killed_after(patch, 2)
+        status, _, err = predicted(capsys, model, *words, "--block", "5")
+    assert status == 130 and "are in real.npy.partial: run the same command again" in err
+    status, _, err = predicted(capsys, model, *words)
+    assert status == 0 and out.is_symlink() and len(np.load(real)) == 60
+    assert "line 8: it is empty" in err and "line 33: it is not UTF-8 text" in err
+    assert "position table holds 40" in err and "reason is in the row" not in err
+    record = out.with_name("out.npy.progress")
+    entries = [json.loads(line) for line in record.read_text().splitlines()]
+    for entry in entries:  # as older versions wrote it, without reasons
+        entry["refused"] = [one[:2] for one in entry.get("refused", [])]
+    record.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    status, _, err = predicted(capsys, model, *words)
+    assert status == 0 and "is complete: 60 rows" in err and "(lines 8, 21, 33)" in err
 
 
 def test_a_model_that_does_not_fit_the_task_ends_the_run_at_once(text, tmp_path, capsys):

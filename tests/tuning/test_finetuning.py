@@ -54,8 +54,8 @@ def test_a_published_checkpoint_is_fine_tuned_and_resumed(published, tmp_path, c
     out = capsys.readouterr()
     found = json.loads(out.out)
     assert found["steps"] == 8 and {"accuracy", "nll"} <= set(found["heldout"])
-    (line,) = [line for line in out.err.splitlines() if "anew" in line or "not used" in line]
-    assert line == f"{published}: not in it, drawn anew: main/heads_classify"
+    (line,) = [line for line in out.err.splitlines() if "at random" in line or "not used" in line]
+    assert line == f"{published}: new, begins at random: main/heads_classify"
     report = (tmp_path / "run" / "report.md").read_text()
     assert all(
         f"| held-out {name} | {value:.4f} |" in report for name, value in found["metrics"].items()
@@ -79,19 +79,20 @@ def test_a_published_checkpoint_is_fine_tuned_and_resumed(published, tmp_path, c
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
-        ({}, "not in it, drawn anew: main/heads_classify"),
+        ({}, "new, begins at random: main/heads_classify"),
         (
             {"architectures": ["BertForMaskedLM"]},
-            "not in it, drawn anew: main/heads_classify; in it, not used: cls/predictions",
+            "new, begins at random: main/heads_classify; in the checkpoint, not used: "
+            "cls/predictions",
         ),
         (
             {"architectures": ["BertForSequenceClassification"], "num_labels": 3},
-            "of another shape in it, drawn anew: main/heads_classify",
+            "new, begins at random (the checkpoint's has another shape): main/heads_classify",
         ),
     ],
 )
 def test_what_is_new_in_a_head_is_one_line(tmp_path, capsys, fields, line):
-    """Three lines contradicted each other: made anew, drawn anew, and not used."""
+    """Three lines contradicted each other: new, drawn and not used."""
     folder = tiny_checkpoint.write(tmp_path / "hf", **fields)
     config = finetuning.experiment(
         "sst2", str(folder), (str(written(tmp_path / "sst2")),), length=16

@@ -47,8 +47,9 @@ class Args:
     text)."""
     task: options.Text = None
     """lm, mlm, linked (KGLM's perplexity by importance sampling), a task of `ptm list --tasks`, or
-    FILE.py:NAME, a task of your own file (default: the run's objective); with word vectors analogy,
-    similarity, properties, dictionary or retrieval; links: link prediction in a graph."""
+    FILE.py:NAME, a task of your own file (default: of a run on a table of yours its task, else the
+    run's objective); with word vectors analogy, similarity, properties, dictionary or retrieval;
+    links: link prediction in a graph."""
     split: Literal["heldout", "train", "test"] = "heldout"
     """Split of a prepared corpus, or file of a task's folder."""
     batches: Annotated[int, tyro.conf.arg(metavar="N")] = 0
@@ -58,6 +59,9 @@ class Args:
     predictions: options.Path = None
     """Downstream tasks: write predictions, as a table with text, gold, prediction and score (.csv,
     .tsv), or in the benchmark's submission format."""
+    id_column: options.Text = None
+    """A table of yours: column of ids, which --predictions carries (default: id, guid, uuid, index
+    or idx, where the table has one)."""
     plot: options.Path = None
     """Tasks with classes: draw the confusion matrix and the calibration of probabilities (.png,
     .svg, .pdf)."""
@@ -85,8 +89,12 @@ def run(args: Args) -> int:
     """Evaluates, and prints the metrics."""
     if args.batches < 0:
         raise UserError(f"--batches is {args.batches}; it must be at least 1, or 0 for all")
-    args = dataclasses.replace(args, task=target.task_name(args.task))
+    args = dataclasses.replace(args, task=target.task_name(args.task) or _task_of_run(args))
     evaluation = chosen(args.task, args.workdir)
+    if args.id_column is not None and (args.predictions is None or _task_of_run(args) is None):
+        raise UserError(
+            "--id-column names the ids of --predictions, of a run on a table of yours; leave it out"
+        )
     for names, message in evaluation.refuses:
         if flags := options.given(args, names):
             fields = {"option": flags[0], "task": args.task, "model": args.workdir}
@@ -100,6 +108,14 @@ def run(args: Args) -> int:
         *(f"  {count} {remark}" for remark, count in remarks.items()),
     ]
     return options.report(report.document, "\n".join(lines), args.json)
+
+
+def _task_of_run(args: Args) -> str | None:
+    """Returns the task of a run on a table of the user's; None for another model."""
+    from ptm_jax.convert.words.wordfiles import is_words
+    from ptm_jax.tuning import own_data
+
+    return None if is_words(args.workdir) else own_data.task_of_run(args.workdir)
 
 
 def _of_classes(classes: Mapping[str, Mapping[str, float]]) -> list[str]:

@@ -92,6 +92,9 @@ class Args:
     """Column of the texts in an --input of .csv, .tsv or .jsonl (default: text, sentence, ...)."""
     pair_column: options.Text = None
     """Column of the second texts (default: pair, sentence2; qa: context)."""
+    id_column: options.Text = None
+    """Column of ids, which the rows of --output carry (default: id, guid, uuid, index or idx, where
+    the table has one)."""
     json: options.Flag = False
     """Print one JSON document."""
     top: Annotated[int, tyro.conf.arg(metavar="N")] = 5
@@ -233,9 +236,12 @@ def _check_network(args: Args, use: Use) -> None:
         raise UserError(
             f"--method is for word vectors; {args.model} is no file of them: leave it out"
         )
-    if use.ranking and (args.input is None and args.index is None or not args.text):
+    lines = args.input is not None or args.index is not None
+    if use.ranking and not (lines and args.text):
+        lacking = ["--input"] * (not lines) + ["--text"] * (not args.text)
         raise UserError(
-            f"{use.name} ranks the lines of --input by their similarity to --text; give both"
+            f"{use.name} ranks the lines of a file by their similarity to a text; give "
+            f"{' and '.join(lacking)}"
         )
     if not use.ranking and args.input is not None and args.text:
         raise UserError("give the texts by --text or by --input, not both")
@@ -304,9 +310,10 @@ def _predict(args: Args) -> int:
 
     if args.input is None:
         raise UserError(f"--task {args.task} reads a file of examples; give it as --input")
-    if args.text or args.pair:
+    if flags := options.given(args, ("text", "pair")):
         raise UserError(
-            f"--task {args.task} reads a file of examples (--input); leave --text and --pair"
+            f"--task {args.task} reads a file of examples (--input); leave out "
+            f"{' and '.join(flags)}"
         )
     if flags := options.given(args, (*predict_files.OPTIONS, "overwrite", "index", "json")):
         raise UserError(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ptm_jax.inference.streams.row_formats import Format
     from ptm_jax.inference.streams.running import Stream, Summary
 
-OPTIONS = ("block", "strict", "text_column", "pair_column")
+OPTIONS = ("block", "strict", "text_column", "pair_column", "id_column")
 """Options that need a file of texts."""
 
 
@@ -61,7 +62,8 @@ def run(args: Args, use: Use, request: Request, model: object, parts: Sequence[o
         use=use, model=model, request=request, source=_source(args, use), block=args.block,
         strict=args.strict,
     )  # fmt: skip
-    put(args, stream, row_formats.format_of(use, output, args.json, stream.width), parts)
+    ids = bool(stream.source.id)
+    put(args, stream, row_formats.format_of(use, output, args.json, stream.width, ids), parts)
     return 0
 
 
@@ -79,14 +81,30 @@ def put(args: Args, stream: Stream, form: Format, parts: Sequence[object]) -> No
     if settled:
         record = _record(args, stream.use, digest, parts, ("top", "seed", "max_new_tokens"))
         record["ending"] = output.suffix
-        summary = running.written(stream, form, output, record, overwrite=args.overwrite)
+        with _interrupted(output):
+            summary = running.written(stream, form, output, record, overwrite=args.overwrite)
     elif output is not None:
         with output.open("wb") as target:
             summary = running.printed(stream, form, target)
     else:
         sys.stdout.flush()
         summary = running.printed(stream, form, sys.stdout.buffer)
-    _report(summary, args.output)
+    _report(summary, args.output, form.arrays)
+
+
+@contextlib.contextmanager
+def _interrupted(output: Path) -> Iterator[None]:
+    """Prints after Ctrl-C where the rows are, and how to go on."""
+    from ptm_jax.inference.streams import journal
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        options.say(
+            f"{output} is not complete; its rows so far are in {journal.partial_of(output).name}: "
+            "run the same command again to go on"
+        )
+        raise
 
 
 def rank(
@@ -107,11 +125,15 @@ def rank(
         results, summary = nearest_lines.nearest(stream, args.text)
     else:
         record = _record(args, use, digest, parts)
-        results, summary = nearest_lines.indexed(stream, args.text, folder, record, args.overwrite)
+        with _interrupted(folder / nearest_lines.VECTORS):
+            results, summary = nearest_lines.indexed(
+                stream, args.text, folder, record, args.overwrite
+            )
         if summary.before < summary.rows:
             options.say(f"wrote {summary.rows:,} vectors to {folder}")
     if summary.refused:
         options.say(f"left out: {journal.named(summary.refused)}, empty or refused")
+        options.say("\n".join(journal.reasons(summary.refused)))
     return results
 
 
@@ -121,7 +143,8 @@ def _source(args: Args, use: Use) -> Source:
 
     path = None if args.input is None else Path(args.input)
     source = lines.Source(path)
-    if not source.format and (flags := options.given(args, ("text_column", "pair_column"))):
+    columns = ("text_column", "pair_column", "id_column")
+    if not source.format and (flags := options.given(args, columns)):
         raise UserError(
             f"{flags[0]} names a column of a table, .csv, .tsv or .jsonl; {source.name} has a text "
             "in each line"
@@ -137,9 +160,11 @@ def _source(args: Args, use: Use) -> Source:
     text = text if args.text_column is None else (args.text_column,)
     pair = pair if args.pair_column is None else (args.pair_column,)
     known = use.paired or args.pair_column is not None
-    if "pair" not in use.options or not (known or set(pair) & set(_columns(source))):
+    names = _columns(source)
+    if "pair" not in use.options or not (known or set(pair) & set(names)):
         pair = ()
-    return dataclasses.replace(source, text=text, pair=pair)
+    name = lines.id_column(names, args.id_column, (*text, *pair))
+    return dataclasses.replace(source, text=text, pair=pair, id=() if name is None else (name,))
 
 
 def _columns(source: Source) -> list[str]:
@@ -154,6 +179,8 @@ def _record(
 
     names = ("text_column", "pair_column", "tower", *more, *use.options)
     settings = {name: vars(args)[name] for name in names}
+    if args.id_column is not None:
+        settings["id_column"] = args.id_column
     return {
         "version": version("ptm_jax"),
         "task": use.name,
@@ -163,8 +190,8 @@ def _record(
     }
 
 
-def _report(summary: Summary, output: str | None) -> None:
-    """Prints what was written, and the refused lines."""
+def _report(summary: Summary, output: str | None, arrays: bool) -> None:
+    """Prints the number of rows and the refused lines; their reasons, where rows are vectors."""
     from ptm_jax.inference.streams import journal
 
     if output is not None and summary.before == summary.rows:
@@ -172,5 +199,10 @@ def _report(summary: Summary, output: str | None) -> None:
     elif output is not None:
         before = f", {summary.before:,} of them before" if summary.before else ""
         options.say(f"wrote {summary.rows:,} rows to {os.fspath(output)}{before}")
-    if summary.refused:
+    if summary.refused and arrays:
+        options.say(f"refused: {journal.named(summary.refused)}; their rows are NaN")
+        options.say("\n".join(journal.reasons(summary.refused)))
+        if len(summary.refused) > journal.SHOWN and output is not None:
+            options.say(f"  all reasons: {journal.path_of(Path(output))}")
+    elif summary.refused:
         options.say(f"refused: {journal.named(summary.refused)}; the reason is in the row")

@@ -17,11 +17,9 @@ JSON, CELLS = (".jsonl", ".json"), (".csv", ".tsv")
 def task_of(args: Args) -> str | None:
     """Returns the task of the run, where --input is a table.
 
-    None where the model is none that was trained on a table, or where another task or other columns
-    are asked.
+    None where the model is none that was trained on a table, or where another task is asked.
     """
-    named = args.text_column is not None or args.pair_column is not None
-    if args.input is None or named or not {*Path(args.input).suffixes} & {*TABLES}:
+    if args.input is None or args.text or not {*Path(args.input).suffixes} & {*TABLES}:
         return None
     from ptm_jax.tuning import own_data
 
@@ -45,14 +43,15 @@ def run(args: Args) -> int:
     objects = ending in JSON or (args.json and ending not in CELLS)
     models = scoring.load((args.model, *args.ensemble), args.adapter)
     task = evaluating.task_of(models[0], catalogue.get(args.task))
+    asked = table_stream.Columns(text=args.text_column, pair=args.pair_column, id=args.id_column)
     stream = table_stream.stream_of(
         scoring.together(models), task, Path(args.input), block=args.block, strict=args.strict,
-        objects=objects,
+        objects=objects, asked=asked,
     )  # fmt: skip
     if objects:
         form = row_formats.format_of(stream.use, output, True, stream.width)
     else:
-        form = row_formats.Table(stream.use, ending != ".tsv")
+        form = row_formats.Table(stream.use, ending != ".tsv", bool(stream.source.id))
     predict_files.put(args, stream, form, models)
     print_remarks(stream.remarks, args.input)
     return 0

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptm_jax.cli import options
+from ptm_jax.cli import options, target
 from ptm_jax.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ptm_jax.core.system import Experiment
     from ptm_jax.tuning.selection import Tuned
 
-OF_TABLES = ("text_column", "label_column", "heldout")
+OF_TABLES = ("text_column", "label_column", "id_column", "heldout")
 
 
 def is_asked(args: Args) -> bool:
@@ -28,10 +28,13 @@ def is_asked(args: Args) -> bool:
 
 
 def resolved(
-    args: Args, init_of: Callable[[Any], Any], wrappers_of: Callable[[Any], Any]
+    args: Args, words: list[str], init_of: Callable[[Any], Any], wrappers_of: Callable[[Any], Any]
 ) -> tuple[Args, Experiment]:
-    """Returns the arguments with the task of the table, and its experiment; prints the guess.
-    Raises UserError."""
+    """Returns the arguments with the task of the table, and its experiment; prints the guess and
+    the recipe.
+
+    `words` change the experiment, as --set. Raises UserError.
+    """
     from ptm_jax.tasks.tables import guessing
     from ptm_jax.training.hosts import group
     from ptm_jax.tuning import own_data
@@ -40,11 +43,11 @@ def resolved(
     if args.target is not None or args.tasks:
         other = "--tasks" if args.tasks else "the system"
         raise UserError(f"{flags[0]} is for a table and the model of --init; leave {other} out")
-    if not args.init or not args.data:
-        raise UserError(f"{flags[0]} needs the model (--init) and the table (--data)")
+    if lacks := lacking(args, "the table (--data)"):
+        raise UserError(f"{flags[0]} needs {lacks}")
     asked = guessing.Asked(
         text_columns=args.text_column, label_columns=args.label_column, task=args.task,
-        share=0.1 if args.heldout is None else args.heldout,
+        share=0.1 if args.heldout is None else args.heldout, id_column=args.id_column,
     )  # fmt: skip
     names = ("epochs", "batch", "length", "lr", "tagger")
     fields = {name: vars(args)[name] for name in names} | wrappers_of(args)
@@ -54,18 +57,25 @@ def resolved(
             "--heldout divides one file; the second of two is held out whole: leave --heldout out, "
             "or give one file"
         )
+    config = target.changed(chosen.config, words)
     if not group.current().index:
-        options.say("\n".join(chosen.lines))
-    return dataclasses.replace(args, task=chosen.task), chosen.config
+        options.say("\n".join([*chosen.lines, chosen.plan(config)]))
+    return dataclasses.replace(args, task=chosen.task), config
 
 
-def next_steps(run: Tuned) -> list[str]:
+def lacking(args: Args, data: str) -> str:
+    """Returns the names of the model and the `data` where the command has none, or ""."""
+    named = {"the model (--init)": args.init, data: args.data}
+    return " and ".join(name for name, value in named.items() if not value)
+
+
+def next_steps(run: Tuned, id_column: str | None = None) -> list[str]:
     """Returns the commands that use a run on a table."""
-    folder, task = shlex.quote(str(run.workdir)), run.task
-    out = shlex.quote(f"{run.workdir}-hf")
+    folder, out = shlex.quote(str(run.workdir)), shlex.quote(f"{run.workdir}-hf")
+    ids = "" if id_column is None else f" --id-column {shlex.quote(id_column)}"
     return [
         "next:",
-        f"  ptm predict {folder} --task {task} --input new.csv --output predictions.csv",
-        f"  ptm evaluate {folder} --task {task} --data more.csv",
+        f"  ptm predict {folder} --input new.csv{ids} --output predictions.csv",
+        f"  ptm evaluate {folder} --data more.csv",
         f"  ptm export {folder} --out {out}",
     ]

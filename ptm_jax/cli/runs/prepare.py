@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from ptm_jax.cli.options import Flag, Number, Path, report
+from ptm_jax.cli.options import Flag, Number, Path, given, report
 from ptm_jax.cli.progress import bars
 from ptm_jax.core.errors import UserError
 
@@ -254,8 +254,10 @@ def _check(args: Args) -> None:
             f"--language-threshold is {args.language_threshold}; it must be a probability"
         )
     if args.runner is None and (args.runner_options or args.dry_run or args.staging):
-        flags = "--runner-options, --staging and --dry-run"
-        raise UserError(f"{flags} need a pipeline; add --runner direct, flink, spark or dataflow")
+        flags = given(args, ("runner_options", "staging", "dry_run"))
+        raise UserError(
+            f"{flags[0]} is for a pipeline; add --runner direct, flink, spark or dataflow"
+        )
 
 
 def _steps(args: Args) -> tuple[Any, ...]:

@@ -75,6 +75,9 @@ class Args:
     label_column: Annotated[tuple[str, ...], tyro.conf.arg(metavar="COLUMN ...")] = ()
     """A table of yours: the column of classes, numbers, labels, tags or answers, or a column of 0
     and 1 for each label."""
+    id_column: options.Text = None
+    """A table of yours: the column of ids, which the file of predictions carries (default: id,
+    guid, uuid, index or idx, where the table has one)."""
     heldout: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
     """A table of yours: share of the rows that is held out, the same of each class (default:
     0.1)."""
@@ -91,7 +94,8 @@ class Args:
     """Epochs over the data (default: the task's; of text: the recipe's steps, and 3 where a model
     is trained further)."""
     more: options.Number = None
-    """Train the complete run of --workdir for N more steps, in its last phase. The schedule must
+    """Train the complete run of --workdir for N more steps, in its last phase; the system may be
+    left out. The schedule must
     have the same rates at the steps that are done (Constant, InverseSqrt, Staircase); for others
     give one for the added steps: --set recipe.schedule='Constant()' recipe.lr=1e-5."""
     batch: options.Number = None
@@ -164,8 +168,7 @@ def _run(args: Args) -> int:
     words = [*options.pairs(args.set), *options.layout(args.mesh, args.rules)]
     words += [f"metrics={args.metrics!r}"] if args.metrics else []
     if own_table.is_asked(args):
-        args, chosen = own_table.resolved(args, _init, _wrappers)
-        config = target.changed(chosen, words)
+        args, config = own_table.resolved(args, words, _init, _wrappers)
     else:
         config = _config(args, words)
     config = setup.experiment(config, args.data)
@@ -206,14 +209,16 @@ def _config(args: Args, words: list[str]) -> Any:
                 f"{excluded[0]} needs --task; name the task, or change the recipe with "
                 "--set recipe..."
             )
+        if args.target is None and args.more is not None:
+            return target.changed(target.recorded(args.workdir, args.more), words)
         if args.target is None:
-            raise UserError("give a system or a config to train; `ptm list` shows the systems")
+            raise UserError(_lacking(args))
         words = words if args.epochs is None else [*words, f"epochs={args.epochs}"]
         return target.resolve(args.target, words, experiment=True)
     if args.target is not None:
         raise UserError("--task fine-tunes the model of --init; leave out the system, or --task")
-    if not args.init or not args.data:
-        raise UserError("--task needs the model (--init) and the task's data (--data)")
+    if lacking := own_table.lacking(args, "the task's data (--data)"):
+        raise UserError(f"--task needs {lacking}")
     from ptm_jax.tuning import finetuning
 
     asked = {
@@ -227,6 +232,21 @@ def _config(args: Args, words: list[str]) -> Any:
         args.task, _init(args.init), args.data, **_wrappers(args), **asked
     )
     return target.changed(config, words)
+
+
+def _lacking(args: Args) -> str:
+    """What a command without a system has to add."""
+    if args.init:
+        return (
+            f"--init {' '.join(args.init)} is to be fine-tuned: add a table of yours as --data, or "
+            "--task with its --data; or name a system that begins with it"
+        )
+    if args.data:
+        return (
+            "give what to train on these data: a model to fine-tune (--init), or a system or a "
+            "config; `ptm list` shows the systems"
+        )
+    return "give a system or a config to train; `ptm list` shows the systems"
 
 
 def _mixture(args: Args, words: list[str]) -> Any:

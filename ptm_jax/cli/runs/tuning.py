@@ -40,12 +40,16 @@ def run(args: Args, config: Experiment) -> int:
         one = dataclasses.replace(config, seed=config.seed + seed)
         if args.seeds > 1:
             options.say(f"seed {one.seed}: {folder}")
-        runs.append(selection.finetune(one, folder, args.task, selection=chosen))
+        tuned = selection.finetune(
+            one, folder, args.task, selection=chosen, id_column=args.id_column
+        )
+        runs.append(tuned)
         if runs[-1].ended == "stopped":
             break
     stopped = runs[-1].ended == "stopped"
     if not group.current().index:
-        options.report(_document(runs, stopped), _text(runs, stopped), args.json)
+        text = "\n".join([_text(runs, stopped), *([] if stopped else _next(args, runs))])
+        options.report(_document(runs, stopped), text, args.json)
     return options.status(runs[-1].result) if stopped else 0
 
 
@@ -128,7 +132,7 @@ def _text(runs: list[Any], stopped: bool) -> str:
     ]
     lines += [f"  {name:<18} {figure(value)}" for name, value in last.metrics.items()]
     lines += [*_of_table(last), f"  checkpoint         {last.checkpoint}"]
-    return "\n".join(lines + _next(last))
+    return "\n".join(lines)
 
 
 def _of_table(run: Any) -> list[str]:
@@ -141,9 +145,10 @@ def _of_table(run: Any) -> list[str]:
     return lines
 
 
-def _next(run: Any) -> list[str]:
-    """Returns the commands that use a run on a table of the user's."""
-    return own_table.next_steps(run) if run.predictions is not None else []
+def _next(args: Args, runs: list[Any]) -> list[str]:
+    """Returns the commands that use the best run on a table of the user's."""
+    run = _best(runs)
+    return own_table.next_steps(run, args.id_column) if run.predictions is not None else []
 
 
 def _spread(runs: list[Any]) -> str:
@@ -171,5 +176,4 @@ def _spread(runs: list[Any]) -> str:
         f"best of {len(runs)}, chosen on these examples: {name} "
         f"{figure(best.main)}, {best.checkpoint}",
         f"expected best of n runs: {', '.join(f'{n}: {figure(expected[n - 1])}' for n in counts)}",
-        *_next(best),
     ])  # fmt: skip

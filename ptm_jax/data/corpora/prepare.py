@@ -58,6 +58,7 @@ def prepare(
     document_bytes: int = DOCUMENT_BYTES,
     runner: Runner | None = None,
     progress: Progress | None = None,
+    option: str = "--out",
 ) -> store.Corpus:
     """Prepares the corpus of `sources` in `out` and returns it.
     Returns at once where it is prepared already.
@@ -73,6 +74,7 @@ def prepare(
     runner        the runner of an Apache Beam pipeline (None: this machine, without Beam); no
                   effect on the result
     progress      called as (stage, done, total), total 0 where it is unknown
+    option        the option that named `out`, for errors
 
     Raises UserError for bad sources, for an `out` of other inputs (naming them), and for a full or
     read-only disk.
@@ -83,12 +85,12 @@ def prepare(
     request = request_of(sources, tokenizer, heldout, seed, block_tokens)
     request |= {"cleaning": clean_text.described(cleaning)} if cleaning else {}
     if (out / "manifest.json").exists():
-        return _counted(_same(store.open_corpus(out), request), cooccurrence)
-    _check_free(out)
+        return _counted(_same(store.open_corpus(out), request, option), cooccurrence)
+    _check_free(out, option)
     partial = out.absolute().parent / f".{out.name}.preparing"
-    with _plain_errors(out, partial), _locked(partial, out):
+    with _plain_errors(out, partial, option), _locked(partial, out, option):
         if (out / "manifest.json").exists():  # another run finished while this one waited
-            return _counted(_same(store.open_corpus(out), request), cooccurrence)
+            return _counted(_same(store.open_corpus(out), request, option), cooccurrence)
 
         def make():
             job = Job(
@@ -103,11 +105,11 @@ def prepare(
     return _counted(store.open_corpus(out), cooccurrence)
 
 
-def _check_free(out: Path) -> None:
+def _check_free(out: Path, option: str) -> None:
     """Raises UserError for a path that is neither free nor an empty folder."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(
-            f"{out} exists and is not a prepared corpus; choose another --out or delete it"
+            f"{out} exists and is not a prepared corpus; choose another {option} or delete it"
         )
 
 
@@ -313,7 +315,7 @@ def _clear(partial: Path) -> None:
         path.unlink()
 
 
-def _same(corpus: store.Corpus, request: dict[str, Any]) -> store.Corpus:
+def _same(corpus: store.Corpus, request: dict[str, Any], option: str) -> store.Corpus:
     """Returns the corpus if it was prepared from `request`, comparing sources by hash.
     Raises UserError otherwise."""
     old = {
@@ -336,8 +338,8 @@ def _same(corpus: store.Corpus, request: dict[str, Any]) -> store.Corpus:
     if changed:
         facts = "; ".join(changed)
         raise UserError(
-            f"{corpus.dir} was prepared with other inputs: {facts}; choose another --out or "
-            "--workdir"
+            f"{corpus.dir} was prepared with other inputs: {facts}; choose another {option}, or "
+            "give the same inputs again"
         )
     return corpus
 
@@ -354,18 +356,18 @@ def _begin(partial: Path, request: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _locked(partial: Path, out: Path) -> Iterator[None]:
+def _locked(partial: Path, out: Path, option: str) -> Iterator[None]:
     partial.mkdir(parents=True, exist_ok=True)
     with cache.locked(partial / "lock", wait=False) as handle:
         if handle is None:
             raise UserError(
-                f"another process is preparing {out}; wait for it or choose another --out"
+                f"another process is preparing {out}; wait for it or choose another {option}"
             )
         yield
 
 
 @contextlib.contextmanager
-def _plain_errors(out: Path, partial: Path) -> Iterator[None]:
+def _plain_errors(out: Path, partial: Path, option: str) -> Iterator[None]:
     """Raises UserError for OSError; on a full disk the written files are deleted."""
     try:
         yield
@@ -373,8 +375,8 @@ def _plain_errors(out: Path, partial: Path) -> Iterator[None]:
         reason = error.strerror or str(error)
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             shutil.rmtree(partial, ignore_errors=True)
-            free = f"free some space or choose an --out on another disk ({reason})"
+            free = f"free some space or choose a {option} on another disk ({reason})"
             raise UserError(f"no space left to write {out}; nothing was kept: {free}") from None
         raise UserError(
-            f"cannot write {out}: {reason}; choose an --out that can be written"
+            f"cannot write {out}: {reason}; choose a {option} that can be written"
         ) from None

@@ -2,7 +2,8 @@
 
 The first line has the command and the hashes of model and input. Each block
 adds a line before its rows are written: rows and bytes after it, its refused lines, a hash of the
-texts so far. A cut output is thus continued after its last complete row.
+texts so far. The rows are written to OUTPUT.partial, which gets the name OUTPUT after the last one.
+A cut output is thus continued after its last complete row, and never looks complete.
 """
 
 from __future__ import annotations
@@ -38,15 +39,21 @@ class Texts:
         return self.state.hexdigest()
 
 
-Refused = list[tuple[int, int]]
-"""(number of the row, number of its line) of each refused line."""
+Refused = list[tuple[int, int, str]]
+"""(number of the row, number of its line, reason) of each refused line. Records of older versions
+have no reason: it is ""."""
 
 
 def named(refused: Refused) -> str:
     """'3 (lines 4, 9, 12)'."""
-    lines = [str(line) for _, line in refused[:SHOWN]]
+    lines = [str(line) for _, line, _ in refused[:SHOWN]]
     more = ", ..." if len(refused) > SHOWN else ""
     return f"{len(refused):,} (line{'s' * (len(refused) > 1)} {', '.join(lines)}{more})"
+
+
+def reasons(refused: Refused) -> list[str]:
+    """Returns '  line 4: it is empty' for each line that `named` names."""
+    return [f"  line {line}: {reason}" for _, line, reason in refused[:SHOWN] if reason]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +76,18 @@ def path_of(output: Path) -> Path:
     return output.with_name(f"{output.name}.progress")
 
 
+def partial_of(output: Path) -> Path:
+    """Returns the path of the rows of an output that is not complete."""
+    target = output.resolve()
+    return target.with_name(f"{target.name}.partial")
+
+
+def published(output: Path) -> None:
+    """Gives the rows of a complete output its name."""
+    if (partial := partial_of(output)).exists():
+        partial.replace(output.resolve())
+
+
 def locked(output: Path) -> BinaryIO:
     """Opens the record of an output. Raises UserError where another process writes it."""
     path = path_of(output)
@@ -86,8 +105,11 @@ def locked(output: Path) -> BinaryIO:
 
 def check(output: Path, overwrite: bool, option: str) -> None:
     """Raises UserError for an output without a record, which other commands have written."""
-    if not overwrite and output.exists() and output.stat().st_size and not path_of(output).exists():
-        raise UserError(f"{output} exists, without a record of its command; {_advice(option)}")
+    if overwrite or path_of(output).exists():
+        return
+    for path in (output, partial_of(output)):
+        if path.exists() and path.stat().st_size:
+            raise UserError(f"{path} exists, without a record of its command; {_advice(option)}")
 
 
 def begun(
@@ -95,16 +117,18 @@ def begun(
 ) -> Begun:
     """Returns the complete part of an output; nothing where it begins anew.
 
-    Raises UserError for an output of another command, model or input.
+    Older versions wrote the rows to the output itself. Raises UserError for an output of another
+    command, model or input.
     """
-    entries = list(_entries(file))
-    if not output.exists() or output.stat().st_size <= len(form.begin()) or not entries:
+    entries, rows = list(_entries(file)), partial_of(output)
+    rows = rows if rows.exists() else output
+    if not rows.exists() or rows.stat().st_size <= len(form.begin()) or not entries:
         return Begun()
     if other := [name for name in record if entries[0].get(name) != record[name]]:
         raise UserError(
             f"{output} was begun with another {' and another '.join(other)}; {_advice(option)}"
         )
-    return _restored(entries[1:], output, form)
+    return _restored(entries[1:], rows, form)
 
 
 def _advice(option: str) -> str:
@@ -132,7 +156,8 @@ def _restored(points: Sequence[Mapping[str, Any]], output: Path, form: Format) -
 
 def _refused(points: Sequence[Mapping[str, Any]], rows: int) -> Refused:
     """The refused lines among the first rows."""
-    return [(row, line) for p in points for row, line in p.get("refused", ()) if row <= rows]
+    entries = [(*entry, "")[:3] for point in points for entry in point.get("refused", ())]
+    return [entry for entry in entries if entry[0] <= rows]
 
 
 def _entries(file: BinaryIO) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,17 +26,23 @@ LONGEST = 1 << 24
 TEXTS = ("text", "sentence", "sentence1", "question", "content", "review")
 PAIRS = ("pair", "sentence2", "text2")
 QUESTIONS, PASSAGES = ("question", "text"), ("context", "passage", "pair")
+IDS = ("id", "guid", "uuid", "index", "idx")
+"""Names of a column of ids, in lower case."""
 TABLES = (".csv", ".tsv", ".jsonl")
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A text with its number from 1, its pair or "", and why it is refused, or ""."""
+    """A text with its number from 1, its pair or "", and why it is refused, or "".
+
+    `id` is the cell of the table's column of ids; None for a table without one.
+    """
 
     number: int
     text: str
     pair: str = ""
     fault: str = ""
+    id: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +51,13 @@ class Source:
 
     text, pair   names of the column of the texts in a table, and of their pairs: the first that the
                  table has. () for no pairs
+    id           name of the column of ids in a table; () for none
     """
 
     path: Path | None
     text: tuple[str, ...] = TEXTS
     pair: tuple[str, ...] = ()
+    id: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -175,8 +183,9 @@ def _table(source: Source, rows: Iterator[tuple[int, list[str], str, str]]) -> I
     """The rows below the first, whose cells are the names of the columns."""
     names = [name.strip() for name in next(rows, (0, [], "", ""))[1]]
     _column(source, names, "text", source.text)
-    if source.pair:
-        _column(source, names, "pair", source.pair)
+    for what, wanted in (("pair", source.pair), ("id", source.id)):
+        if wanted:
+            _column(source, names, what, wanted)
     for number, row, text, fault in rows:
         if fault or not row:
             yield Line(number, text, fault=fault)
@@ -207,7 +216,17 @@ def _of_fields(source: Source, number: int, fields: dict) -> Line:
         if name is not None and not isinstance(fields[name], str):
             return Line(number, str(fields[name]), fault=f"its field {name} is no text")
         values[what] = "" if name is None else fields[name].strip()
+    if source.id:
+        values["id"] = "" if (value := fields.get(source.id[0])) is None else str(value)
     return Line(number, **values)
+
+
+def id_column(names: Sequence[str], asked: str | None, others: Collection[str] = ()) -> str | None:
+    """Returns the column of ids of a table: `asked`, or one with a usual name that is none of
+    `others`. None without one."""
+    if asked is not None:
+        return asked
+    return next((name for name in names if name.lower() in IDS and name not in others), None)
 
 
 def checked(line: Line) -> Line:

@@ -21,7 +21,7 @@ from ptm_jax.core.reading import read_json
 from ptm_jax.inference import bars
 from ptm_jax.inference.streams.lines import Line, blocks
 from ptm_jax.inference.streams.row_formats import Array
-from ptm_jax.inference.streams.running import Stream, Summary, written
+from ptm_jax.inference.streams.running import Stream, Summary, refused_in, written
 from ptm_jax.inference.uses import Result
 
 VECTORS, SOURCE = "vectors.npy", "source.json"
@@ -58,9 +58,7 @@ def nearest(stream: Stream, texts: Sequence[str]) -> tuple[list[Result], Summary
     with bars.bar(stream.total, "line") as bar:
         for block in blocks(stream.source.lines(), stream.block):
             rows = stream.results(block, asked.shape[1])
-            refused += [
-                (count + n, row.line.number) for n, row in enumerate(rows, 1) if row.refused
-            ]
+            refused += refused_in(rows, count)
             blank = np.full(asked.shape[1], np.nan, np.float32)
             stored = np.stack([blank if row.refused else row.result for row in rows])
             best.add(stream.use.ranking.scores(stream.model, asked, stored), count)

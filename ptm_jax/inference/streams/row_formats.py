@@ -36,9 +36,14 @@ class Row:
 
     def fields(self) -> dict[str, Any]:
         """Returns an object of JSON."""
+        if self.line is None:
+            return dict(self.result)
+        place = {"line": self.line.number}
+        if self.line.id is not None:
+            place["id"] = self.line.id
         if self.refused:
-            return {"line": self.line.number, "text": self.line.text, "error": self.refused}
-        return dict(self.result) if self.line is None else {"line": self.line.number, **self.result}
+            return {**place, "text": self.line.text, "error": self.refused}
+        return {**place, **self.result, **place}
 
 
 class Format:
@@ -91,12 +96,12 @@ class Table(Format):
     """A line of names, and a row for each line, separated by commas or tabs.
 
     Commas: quotes stand around a field with a comma, a quote or a line break. Tabs: a tab or a line
-    break in a field becomes a blank.
+    break in a field becomes a blank. `ids`: whether the lines have ids.
     """
 
-    def __init__(self, use: Use, comma: bool):
-        self.use, self.comma = use, comma
-        self.names = ("line", *use.columns, "error")
+    def __init__(self, use: Use, comma: bool, ids: bool = False):
+        self.use, self.comma, self.ids = use, comma, ids
+        self.names = ("line", *(("id",) if ids else ()), *use.columns, "error")
 
     def begin(self) -> bytes:
         return self._written([self.names])
@@ -117,10 +122,12 @@ class Table(Format):
 
     def _row(self, row: Row) -> list[str]:
         if row.refused:
-            cells = {self.names[1]: row.line.text, "error": row.refused}
+            cells = {self.use.columns[0]: row.line.text, "error": row.refused}
         else:
             cells = self.use.cells(row.result)
         cells = {"line": "" if row.line is None else row.line.number, **cells}
+        if self.ids:
+            cells["id"] = row.line.id or ""
         return [_cell(cells.get(name, "")) for name in self.names]
 
     def _written(self, rows: Iterable[Sequence[str]]) -> bytes:
@@ -211,13 +218,19 @@ class Text(Format):
         return "".join(f"{line}\n" for line in lines).encode()
 
 
-def format_of(use: Use, output: Path | None, as_json: bool, width: Callable[[], int]) -> Format:
-    """Returns the format of an output by its ending; `width` returns that of the vectors."""
+def format_of(
+    use: Use, output: Path | None, as_json: bool, width: Callable[[], int], ids: bool = False
+) -> Format:
+    """Returns the format of an output by its ending.
+
+    width  returns the width of the vectors
+    ids    whether the lines have ids
+    """
     ending = "" if output is None else output.suffix.lower()
     if ending == ".npy" and use.arrays is not None:
         return Array(width())
     if ending in (".csv", ".tsv"):
-        return Table(use, ending == ".csv")
+        return Table(use, ending == ".csv", ids)
     if ending == ".jsonl":
         return JsonLines()
     return Document() if ending == ".json" or as_json or use.as_json else Text(use)

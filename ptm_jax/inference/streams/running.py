@@ -109,18 +109,21 @@ def written(
     option: str = "--output",
 ) -> Summary:  # fmt: skip
     """Writes the output of a stream, or the part of it that is missing; `option` named it.
-    Raises UserError."""
+    The output gets its name when it is complete (`journal`). Raises UserError."""
     journal.check(output, overwrite, option)
     with journal.locked(output) as file:
         old = journal.begun(file, output, record, form, option) if not overwrite else None
         begun = old or journal.Begun()
         if begun.complete:
+            journal.published(output)
             return Summary(begun.rows, begun.rows, begun.refused)
         lines, texts = stream.source.lines(), journal.Texts()
         state = journal.entry(begun.rows, begun.size, [], _skipped(stream, lines, texts, begun))
         journal.restart(file, record, begun, state["texts"])
-        refused = list(begun.refused)
-        with output.open("r+b" if begun.size else "wb") as target:
+        refused, partial = list(begun.refused), journal.partial_of(output)
+        if output.exists() and not (begun.size and partial.exists()):
+            output.resolve().replace(partial)  # of an older version, or to be overwritten
+        with partial.open("r+b" if begun.size else "wb") as target:
             target.truncate(begun.size)
             target.seek(begun.size)
             target.write(b"" if begun.size else form.begin())
@@ -131,6 +134,7 @@ def written(
                 journal.flush(target)
                 refused += state["refused"]
             _ended(file, form, target, state)
+        journal.published(output)
         return Summary(state["rows"], begun.rows, refused)
 
 
@@ -146,6 +150,12 @@ def printed(stream: Stream, form: Format, target: BinaryIO) -> Summary:
     target.write(form.end(rows))
     target.flush()
     return Summary(rows, 0, refused)
+
+
+def refused_in(rows: Sequence[Row], before: int) -> journal.Refused:
+    """Returns the refused lines of rows that follow `before` others."""
+    numbered = enumerate(rows, before + 1)
+    return [(number, row.line.number, row.refused) for number, row in numbered if row.refused]
 
 
 def _skipped(stream: Stream, lines: Iterator[Line], texts: journal.Texts, begun) -> str:
@@ -179,7 +189,7 @@ def _blocks(
             if stream.strict and fault is not None:
                 rows = rows[: rows.index(fault)]
             data = form.rows(rows, not count)
-            refused = [(count + n, row.line.number) for n, row in enumerate(rows, 1) if row.refused]
+            refused = refused_in(rows, count)
             count, size = count + len(rows), size + len(data)
             yield data, journal.entry(count, size, refused, texts.add([row.line for row in rows]))
             if stream.strict and fault is not None:

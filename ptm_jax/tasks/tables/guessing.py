@@ -59,13 +59,17 @@ class Guess(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What the user states of a table: columns, task, share and seed of the rows held out."""
+    """What the user states of a table: columns, task, share and seed of the rows held out.
+
+    id_column   the column of ids, which is no text
+    """
 
     text_columns: Sequence[str] = ()
     label_columns: Sequence[str] = ()
     task: str | None = None
     share: float = 0.1
     seed: int = 0
+    id_column: str | None = None
 
     def __post_init__(self):
         if not 0 < self.share < 1:
@@ -108,7 +112,8 @@ def _columns(table: Table, asked: Asked) -> tuple[list[str], list[str]]:
         return [cells.column_of(name, names, table.path) for name in wanted]
 
     texts, labels = resolved(asked.text_columns), resolved(asked.label_columns)
-    free = [name for name in names if name not in (*labels, *texts)]
+    ids = [] if asked.id_column is None else resolved([asked.id_column])
+    free = [name for name in names if name not in (*labels, *texts, *ids)]
     folded = {name.lower(): name for name in free}
     if not labels:
         labels = [folded[name] for name in LABELS if name in folded][:1]

@@ -15,6 +15,7 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError, closest
 from ptm_jax.inference import head_scores
+from ptm_jax.inference.streams import lines
 from ptm_jax.tasks.formats import tabular, taskrows
 from ptm_jax.tasks.formats.labelled import Example, Labelled
 from ptm_jax.tasks.formats.questions import Asked, Questions
@@ -72,13 +73,26 @@ class OwnTable(TaskExamples):
                 columns = self.columns_of(names, str(path), labels)
             yield place, {name: fields[column] for name, column in columns.items()}
 
-    def columns_of(self, names: Sequence[str], path: str, labels: bool) -> Mapping[str, str]:
-        """Returns {column that the examples name: column of the table} (`records`).
-        Raises UserError."""
+    def ids(self, source: tabular.Source, asked: str | None) -> Mapping[str, str]:
+        """Returns {place of a row: its id}; {} for a table without a column of ids.
+
+        asked  the column, else one with a usual name. Raises UserError for a missing one.
+        """
+        rows = list(tabular.rows(source.path, encoding=self.encoding, spreadsheet=True))
+        names, taken = list(rows[0][1]), (*self.text_columns, *self.label_columns)
+        if (name := lines.id_column(names, asked, taken)) is None:
+            return {}
+        column = cells.column_of(name, names, str(source.path))
+        return {place: cells.plain(fields.get(column)) for place, fields in rows}
+
+    def columns_of(
+        self, names: Sequence[str], path: str, labels: bool, asked: Mapping[str, str] | None = None
+    ) -> Mapping[str, str]:
+        """Returns {column that the examples name: column of the table} (`records`); `asked` has
+        those that the user names. Raises UserError."""
         labelled = (name for name in self.label_columns if labels or name in names)
-        return {
-            name: cells.column_of(name, names, path) for name in (*self.text_columns, *labelled)
-        }
+        wanted, asked = (*self.text_columns, *labelled), asked or {}
+        return {name: cells.column_of(asked.get(name, name), names, path) for name in wanted}
 
     def read(
         self, path: str | Path, remarks: Remarks | None = None, labels: bool = True

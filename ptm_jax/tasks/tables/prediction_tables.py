@@ -1,4 +1,4 @@
-"""Predictions as a table: text, pair, gold, prediction and score, in CSV or TSV."""
+"""Predictions as a table: id, text, pair, gold, prediction and score, in CSV or TSV."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 COLUMNS = ("text", "pair", "gold", "prediction", "score")
 
 
-def lines(rows: Iterable[Mapping[str, Any]], separator: str, *, paired: bool) -> Iterator[str]:
+def lines(
+    rows: Iterable[Mapping[str, Any]], separator: str, *, paired: bool, ids: bool = False
+) -> Iterator[str]:
     """Yields the first row and the others, with their line ends.
 
-    paired  whether the rows have a second text
+    paired  whether the rows have a second text; ids: whether they have an "id"
     A missing value is an empty cell. A cell with separators, quotes or line ends is quoted.
     """
-    columns = [name for name in COLUMNS if paired or name != "pair"]
+    columns = ["id"] * ids + [name for name in COLUMNS if paired or name != "pair"]
     yield _line(columns, separator)
     for row in rows:
         yield _line([cell(row.get(name)) for name in columns], separator)

@@ -13,6 +13,7 @@ from ptm_jax.core.archives import DAMAGED
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import broken
 from ptm_jax.inference import head_scores, steady
+from ptm_jax.inference.streams import lines
 from ptm_jax.inference.streams.lines import Line, Source, checked
 from ptm_jax.inference.streams.running import Stream
 from ptm_jax.inference.uses import Request, Result, Use
@@ -37,10 +38,21 @@ class TableLine(Line):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Columns of a table that the user names; None: the names of the training table, or the usual
+    name of ids."""
+
+    text: str | None = None
+    pair: str | None = None
+    id: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TableSource(Source):
-    """The rows of a table whose columns the examples name."""
+    """The rows of a table whose columns the examples name, or `asked`."""
 
     examples: OwnTable
+    asked: Columns = Columns()
 
     def lines(self) -> Iterator[Line]:
         columns, names, number = {}, (), -1
@@ -49,7 +61,7 @@ class TableSource(Source):
                 fault = row.fault
                 if not fault and tuple(row.fields) != names:
                     try:
-                        columns = self.examples.columns_of(tuple(row.fields), self.name, False)
+                        columns = self._columns_of(tuple(row.fields))
                         names = tuple(row.fields)
                     except UserError as error:
                         if not names:
@@ -67,11 +79,39 @@ class TableSource(Source):
         digest, count = super().digest()
         return digest, count if self.path.suffix.lower() in LINES else None
 
+    def with_ids(self) -> TableSource:
+        """Returns the source with the column of ids, where the first row has one. Raises UserError
+        for another column of the user's."""
+        names, taken = (), (*self.examples.text_columns, *self.examples.label_columns)
+        with contextlib.suppress(*DAMAGED, OSError):  # `lines` names the error
+            names = next(
+                (tuple(row.fields) for row in table_rows.rows(self.path) if row.fields), ()
+            )
+        taken = (*taken, self.asked.text, self.asked.pair)
+        name = lines.id_column(names, self.asked.id, taken)
+        if name is None or not names:
+            return self
+        return dataclasses.replace(self, id=(table_cells.column_of(name, names, self.name),))
+
+    def _columns_of(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Returns {column that the examples name: column of the table}. Raises UserError with the
+        option that names another column."""
+        texts = self.examples.text_columns
+        asked = dict(zip(texts, (self.asked.text, self.asked.pair), strict=False))
+        asked = {name: column for name, column in asked.items() if column is not None}
+        try:
+            return self.examples.columns_of(names, self.name, False, asked)
+        except UserError as error:
+            flags = ("--text-column", "--pair-column")[: len(texts)]
+            raise UserError(f"{error}; or give the text's as {' and '.join(flags)}") from None
+
     def _line(self, row: table_rows.TableRow, columns: Mapping[str, str], number: int) -> TableLine:
         """Returns the `number`-th row, from 0, with its example or with a fault."""
         fields = {name: row.fields.get(column) for name, column in columns.items()}
         shown = [table_cells.plain(fields.get(name)) for name in self.examples.text_columns]
         texts = {"text": shown[0], "pair": " ".join(shown[1:])}
+        if self.id:
+            texts["id"] = table_cells.plain(row.fields.get(self.id[0]))
         place = f"{self.name}:{row.number}"
         if row.fault:
             return TableLine(row.number, **texts, fault=row.fault)
@@ -129,9 +169,10 @@ def _object(row: Result, lines: Sequence[str]) -> Result:
 
 
 def stream_of(
-    model: Pretrained, task: Task, path: Path, *, block: int, strict: bool, objects: bool
-) -> TableStream:
-    """Returns the stream of a model over a table with the columns of a task's examples.
+    model: Pretrained, task: Task, path: Path, *, block: int, strict: bool, objects: bool,
+    asked: Columns | None = None,
+) -> TableStream:  # fmt: skip
+    """Returns the stream of a model over a table with the columns of a task's examples, or `asked`.
 
     Raises UserError for a model without the classes or the head of the task.
     """
@@ -139,8 +180,8 @@ def stream_of(
     head_scores.check(model, kind_of(task.examples).head)
     return TableStream(
         use=_use_of(task), model=model, request=Request(model=model.system.name),
-        source=TableSource(path, examples=task.examples), block=block, strict=strict, task=task,
-        remarks=Remarks(), objects=objects,
+        source=TableSource(path, examples=task.examples, asked=asked or Columns()).with_ids(),
+        block=block, strict=strict, task=task, remarks=Remarks(), objects=objects,
     )  # fmt: skip
 
 

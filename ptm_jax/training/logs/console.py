@@ -43,6 +43,7 @@ class Progress:
         self._quiet = quiet or jax.process_index() > 0
         self._terminal = not self._quiet and sys.stderr.isatty()
         self._first, self._start, self._shown = done, time.monotonic(), -math.inf
+        self._compiled: int | None = None
 
     def __enter__(self) -> Progress:
         return self
@@ -58,8 +59,9 @@ class Progress:
         began = time.monotonic()
         if self._terminal:
             self._draw("compiling")
-        elif not self._quiet:
+        elif not self._quiet and self._compiled != self.done:  # once for all shapes of a step
             say(f"step {self.done}/{self.total}  compiling")
+        self._compiled = self.done
         try:
             yield
         finally:

@@ -127,9 +127,12 @@ def _with_model(params: Mapping[str, Any], source: Initial, system: System) -> M
             )
     unused = [name for name in model if name not in used | new]
     remarks = {
-        "not in it, drawn anew": drawn,
-        "of another shape in it, drawn anew": reshaped,
-        "in it, not used": [*unused, *(name.replace(".", "/") for name in report.extra)],
+        "new, begins at random": drawn,
+        "new, begins at random (the checkpoint's has another shape)": reshaped,
+        "in the checkpoint, not used": [
+            *unused,
+            *(name.replace(".", "/") for name in report.extra),
+        ],
     }
     if lines := [f"{text}: {_tops(sorted(names))}" for text, names in remarks.items() if names]:
         console.say(f"{source.path}: {'; '.join(lines)}")

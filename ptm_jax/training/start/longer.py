@@ -25,6 +25,8 @@ from ptm_jax.core.spec.classes import kinds_of
 from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.system import Experiment
 from ptm_jax.training import workdirs
+from ptm_jax.training.hosts import group
+from ptm_jax.training.logs import console
 from ptm_jax.training.updates import schedules
 
 Difference = tuple[str, Any, Any]
@@ -81,15 +83,41 @@ def lengthened(config: Experiment, workdir: Path, more: int) -> Experiment:
         sample = record["system"]["examples"].get("sample")
         examples = examples if sample is None else dataclasses.replace(examples, sample=sample)
     steps = [phase["steps"] for phase in record["system"]["recipe"]["phases"]]
+    done, planned = _done(workdir), sum(steps)
     if len(steps) == len(recipe.phases):
-        steps[-1] += more if _done(workdir) >= sum(steps) else 0
+        steps[-1] += more if done >= planned else 0
         phases = [
             dataclasses.replace(phase, steps=count)
             for phase, count in zip(recipe.phases, steps, strict=True)
         ]
         recipe = dataclasses.replace(recipe, phases=tuple(phases))
+    if not group.current().index:
+        console.say(_explained(recipe, workdir, done, planned))
     system = dataclasses.replace(config.system, recipe=recipe, examples=examples)
     return dataclasses.replace(config, system=system, epochs=None)
+
+
+def _explained(recipe: Recipe, workdir: Path, done: int, planned: int) -> str:
+    """Returns the line of the steps that --more adds, and of their learning rates."""
+    if done < planned:
+        return (
+            f"{workdir} has {done:,} of {planned:,} steps: it goes on to {planned:,}; give --more "
+            "again for steps after them"
+        )
+    rates = schedules.build(recipe.schedule, recipe.lr, recipe.steps)
+    first, last = (float(rates(jnp.asarray(step))) for step in (done, recipe.steps - 1))
+    kind, warmup = type(recipe.schedule).__name__, vars(recipe.schedule).get("warmup", 0)
+    line = (
+        f"{recipe.steps - done:,} steps after {done:,}: the learning rate goes from {first:.3g} to "
+        f"{last:.3g} ({kind})"
+    )
+    if done >= warmup:
+        return line
+    reach = "the added ones end in it too" if recipe.steps <= warmup else "the added ones leave it"
+    return (
+        f"{line}. The steps that are done lie in the warm-up of {warmup:,}, whose rates do not "
+        f"depend on the number of all steps; {reach}"
+    )
 
 
 def earlier(workdir: Path, record: Mapping[str, Any], config: Experiment) -> list[dict[str, Any]]:

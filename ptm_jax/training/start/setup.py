@@ -200,6 +200,7 @@ def corpus_of(
         heldout=config.heldout,
         seed=config.seed,
         progress=progress,
+        option="--workdir",
     )
 
 

@@ -83,7 +83,7 @@ def test_a_corpus_from_before_a_field_of_the_tokenizer_is_the_same(corpus):
     request = corpus.manifest["request"]
     older = {name: value for name, value in request.items() if name != "tokenizer.min_count"}
     assert len(older) == len(request) - 1 and prepare._same(
-        types.SimpleNamespace(manifest={"request": older}), request
+        types.SimpleNamespace(manifest={"request": older}), request, "--out"
     )
 
 
