@@ -60,6 +60,7 @@ def card(model: Any, config: Mapping[str, Any], sentence: bool, run: Any = None)
     experiment = record.get("config", {})
     facts = {"system": system.name, "paper": system.paper}
     facts |= {"architecture": config["architectures"][0]} | _origin(record)
+    facts["length"] = trained_length(model)
     init = experiment.get("init")
     if isinstance(init, str) and _HUB_NAME.fullmatch(init) and not Path(init).exists():
         head["base_model"] = init
@@ -139,6 +140,24 @@ def _text(
             "```",
         ]
     return lines
+
+
+def trained_length(model: Any) -> str | None:
+    """Returns the length of the rows of fine-tuning, where the model can read longer ones.
+
+    An exported tokenizer keeps the limit of the model, as Transformers does.
+    """
+    system = model.system
+    if system.recipe is None or system.examples is None or not system.examples.labelled:
+        return None
+    length = system.recipe.phases[-1].length
+    if model.limit is not None and length >= model.limit:
+        return None
+    limit = "has no limit" if model.limit is None else f"reads {model.limit}"
+    return (
+        f"fine-tuned on at most {length} tokens, and the model {limit}; for the predictions of "
+        f"ptm_jax on longer texts: tokenizer(texts, truncation=True, max_length={length})"
+    )
 
 
 def loading(out: str, config: Mapping[str, Any], sentence: bool) -> list[str]:

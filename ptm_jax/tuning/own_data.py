@@ -61,7 +61,8 @@ class OwnRun(NamedTuple):
         batch //= config.system.examples.readings
         rates = schedules.build(recipe.schedule, recipe.lr, recipe.steps)(np.arange(recipe.steps))
         peak, kind = float(np.max(rates)), type(recipe.schedule).__name__
-        warmup, epochs = vars(recipe.schedule).get("warmup", 0), recipe.steps * batch / self.rows
+        warmup = vars(recipe.schedule).get("warmup", 0)
+        epochs = recipe.steps / math.ceil(self.rows / batch)
         lines = [
             f"  {counted(recipe.steps, 'step')} of {batch} rows, {epochs:.3g} "
             f"epoch{'s' * (epochs != 1)}; learning rate up to {peak:.3g} ({kind}, "

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import types
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ import pytest
 import ptm_jax
 from ptm_jax.cli import main
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.recipe import Linear, Phase, Recipe
+from ptm_jax.tuning import own_data
 from support import tiny_checkpoint
 from support import tiny_runs as tiny
 
@@ -117,6 +120,26 @@ def test_the_path_of_a_table(model, tmp_path, capsys, monkeypatch):
     assert {*document["classes"]} == {"praise", "complaint"}
     assert main.main(trained(model, tmp_path, "classify", "--json")) == 0  # it is only read
     assert json.loads(capsys.readouterr().out)["classes"] == document["classes"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "warmup", "line", "hints"),
+    [
+        (30, 3, "30 steps of 8 rows, 3 epochs; learning rate up to 0.001 (Linear, 3 steps", ()),
+        (20, 3, "20 steps of 8 rows, 2 epochs", ()),
+        (15, 3, "15 steps of 8 rows, 1.5 epochs", ("fewer than 2 epochs",)),
+        (30, 60, "learning rate up to 0.0005 (", ("ends in its warm-up", "warmup=3")),
+    ],
+)
+def test_the_recipe_in_force_is_printed(steps, warmup, line, hints):
+    recipe = Recipe(
+        phases=(Phase(steps=steps, batch=16, length=8),), lr=1e-3, schedule=Linear(warmup=warmup)
+    )
+    system = types.SimpleNamespace(recipe=recipe, examples=types.SimpleNamespace(readings=2))
+    run = own_data.OwnRun("classify", None, (), False, rows=73)
+    first, *others = run.plan(types.SimpleNamespace(system=system)).splitlines()
+    assert line in first and len(others) == bool(hints)
+    assert all(hint in "".join(others) for hint in hints)
 
 
 REFUSED = {

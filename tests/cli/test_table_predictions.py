@@ -31,7 +31,7 @@ def run(tmp_path_factory):
         )
     words = ["train", "--init", str(model), "--data", str(folder / "train.csv")]
     words += ["--text-column", "text", "--label-column", "topic", "--heldout", "0.2"]
-    words += ["--epochs", "1", "--batch", "8", "--length", "64", "--workdir", str(folder / "run")]
+    words += ["--epochs", "1", "--batch", "8", "--length", "48", "--workdir", str(folder / "run")]
     with tiny.compiling(tmp_path_factory.getbasetemp() / "compiled"):
         assert main.main(words) == 0
         yield str(folder / "run")
@@ -135,6 +135,28 @@ def test_an_evaluation_knows_the_task_of_its_run_and_keeps_ids(run, tmp_path, ca
     of_task = json.loads(capsys.readouterr().out)
     assert main.main(["evaluate", run, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == of_task
+
+
+def test_an_export_names_the_length_of_its_training(run, tmp_path, capsys):
+    """The tokenizer keeps the limit of the model, as Transformers does."""
+    assert main.main(["export", run, "--out", str(tmp_path / "hf")]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    limit = ptm_jax.load(run).limit
+    assert f"at most 48 tokens, and the model reads {limit}" in last and limit == 64
+    assert "tokenizer(texts, truncation=True, max_length=48)" in last
+    assert "max_length=48" in (tmp_path / "hf" / "README.md").read_text()
+
+
+def test_texts_need_no_task(run, tmp_path, capsys):
+    (tmp_path / "new.txt").write_text(TEXTS[0] + "\n")
+    printed = []
+    for words in (("--text", TEXTS[0]), ("--input", str(tmp_path / "new.txt"))):
+        for task in ((), ("--task", "classify")):
+            assert main.main(["predict", run, *words, *task]) == 0
+            printed.append(capsys.readouterr().out)
+    assert len({*printed}) == 1 and "yes" in printed[0]
+    assert main.main(["predict", run]) == 1
+    assert "name what to do" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".json"])

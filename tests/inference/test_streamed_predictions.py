@@ -345,5 +345,16 @@ def test_an_index_is_made_once_and_refuses_another_file_and_model(text, tmp_path
     status, _, err = predicted(capsys, model, *asked)
     assert status == 1 and "another input" in err and "--overwrite" in err
     assert predicted(capsys, model, *asked, "--overwrite")[0] == 0
+    similar = ("--task", "similar", "--text", "the king", "--json")
+    assert "another task (search)" in predicted(capsys, model, *similar, "--index", folder)[2]
+    status, plain, _ = predicted(capsys, model, *similar, "--input", lines_file)
+    made = predicted(capsys, model, *similar, "--input", lines_file, "--index", tmp_path / "sim")
+    again = predicted(capsys, model, *similar, "--index", tmp_path / "sim")
+    assert made[1] == again[1] == plain and status == again[0] == 0
+    moved = lines_file.rename(tmp_path / "moved.txt")
+    status, _, err = predicted(capsys, model, *asked)
+    assert status == 1 and "lines.txt, which is no longer there; give the file's new place" in err
+    assert predicted(capsys, model, *asked, "--input", moved)[0] == 0
+    assert predicted(capsys, model, *asked)[0] == 0  # it names the new place now
     other = tiny_models.save_run(tmp_path / "gpt", tiny_models.build("gpt2"))
     assert "another model" in predicted(capsys, other, *asked)[2]

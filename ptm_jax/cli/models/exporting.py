@@ -101,6 +101,8 @@ def run(args: Args) -> int:
             json.loads(fields.read_text(encoding="utf8")),
             (Path(args.out) / "modules.json").is_file(),
         )
+        if (length := card.trained_length(model)) is not None:
+            lines.append(f"# {length}")
         print("load it:", *(f"  {line}" for line in lines), sep="\n")
     if args.push is not None:
         print(f"pushed to {hub.push_to_hub(args.out, args.push, private=args.private)}")

@@ -58,7 +58,7 @@ class Args:
     task: Annotated[str | None, tyro.conf.arg(metavar="TASK")] = None
     """fill-mask, generate, classify, tag, qa, embed, similar or search; a task of `ptm list
     --tasks`, with --input; or FILE.py:NAME, a task of your own (default, for a run on a table of
-    yours and another table: the run's)."""
+    yours: the run's)."""
     text: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()
     """A text; repeat the option for several."""
     pair: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()
@@ -157,6 +157,8 @@ def run(args: Args) -> int:
     args = dataclasses.replace(args, task=target.task_name(args.task))
     if (task := predict_tables.task_of(args)) is not None:
         return predict_tables.run(dataclasses.replace(args, task=task))
+    if args.task is None and (args.text or args.input is not None):
+        args = dataclasses.replace(args, task=predict_tables.use_of(args))
     if args.task is None:
         raise UserError(
             "name what to do: --task fill-mask, classify, embed, ... (`ptm list --uses`)"

@@ -14,6 +14,23 @@ TABLES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 JSON, CELLS = (".jsonl", ".json"), (".csv", ".tsv")
 
 
+OF_TEXTS = {
+    "classify": "classify",
+    "pairs": "classify",
+    "ner": "tag",
+    "pos": "tag",
+    "answers": "qa",
+}
+"""{task of a run on a table: the use of its model on texts}."""
+
+
+def use_of(args: Args) -> str | None:
+    """Returns the use of a run on a table on texts; None where there is none."""
+    from ptm_jax.tuning import own_data
+
+    return OF_TEXTS.get(own_data.task_of_run(args.model) or "")
+
+
 def task_of(args: Args) -> str | None:
     """Returns the task of the run, where --input is a table.
 

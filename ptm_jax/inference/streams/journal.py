@@ -125,6 +125,8 @@ def begun(
     if not rows.exists() or rows.stat().st_size <= len(form.begin()) or not entries:
         return Begun()
     if other := [name for name in record if entries[0].get(name) != record[name]]:
+        if "task" in other:
+            other[other.index("task")] = f"task ({entries[0].get('task')})"
         raise UserError(
             f"{output} was begun with another {' and another '.join(other)}; {_advice(option)}"
         )

@@ -100,6 +100,11 @@ def source_of(folder: Path) -> str:
     fields = read_json(folder / SOURCE, "the source of an index")
     if not isinstance(fields, dict) or not isinstance(fields.get("input"), str):
         raise UserError(f"{folder / SOURCE} names no file; give it as --input")
+    if not Path(fields["input"]).is_file():
+        raise UserError(
+            f"{folder} has the vectors of {fields['input']}, which is no longer there; give the "
+            "file's new place as --input"
+        )
     return fields["input"]
 
 
