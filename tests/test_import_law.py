@@ -47,9 +47,9 @@ OUTSIDE = {"benchmarks", "configs", "launch", "tests"}
 # checkpoints.
 SAME = {
     "adversarial", "agreement", "albert", "answers", "auxiliary", "averaging", "bart", "base",
-    "bitext", "catalogue", "cloze", "context2vec", "crf", "dependencies", "electra", "entities",
-    "eurobert", "neobert",
-    "glove", "graph_vectors", "graphs", "hotpot", "information", "knowbert", "lexical",
+    "bitext", "catalogue", "cloze", "context2vec", "crf", "dependencies", "diffusion", "electra",
+    "entities", "eurobert", "neobert",
+    "glove", "graph_vectors", "graphs", "hotpot", "hybrid", "information", "knowbert", "lexical",
     "linked_text", "lstm", "luke", "memories", "mobilebert", "modernbert", "paragraph_vectors",
     "prepare",
     "recurrent", "sentence_pairs", "sentence_trees", "seq2seq", "side", "skip_thought",

@@ -1,4 +1,5 @@
-"""Corruptions that derive a second text from each row: two crops, a single n-gram, a replaced word.
+"""Corruptions that derive a second text from each row: a copy, two crops, an n-gram, a replaced
+word.
 
 They add `{name}_input_ids` and `{name}_segment_ids`, which objectives encode in addition to the
 row.
@@ -33,6 +34,23 @@ def _one_document(key: Array, rows: Array, batch: Batch, vocab: Vocab) -> Array:
     allowed, segments = maskable(batch, vocab), segments_of(batch)
     at = jnp.take_along_axis(_compact(allowed), up_to(draws(key, rows), allowed.sum(1))[:, None], 1)
     return allowed & (segments == jnp.take_along_axis(segments, at, 1))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SameText(slots.Corruption):
+    """Gives each row itself as its second text, so that only dropout makes the two differ.
+
+    Gao et al. 2021, arXiv 2104.08821, section 3 (SimCSE).
+
+    Writes `pair_input_ids` and `pair_segment_ids` [B, L].
+    """
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        return {
+            **batch,
+            "pair_input_ids": batch["input_ids"],
+            "pair_segment_ids": segments_of(batch),
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

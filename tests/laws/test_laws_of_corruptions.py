@@ -14,7 +14,9 @@ from ptm_jax.core import slots as core_slots
 from ptm_jax.core.system import refusal
 from ptm_jax.corruptions import base, labels
 from ptm_jax.corruptions.masking import (
+    diffusion,
     gaps,
+    hybrid,
     noise,
     orders,
     sentinels,
@@ -55,6 +57,9 @@ OWN = {
     "xlnet": orders.PermutationOrder(vocab=VOCAB, k=3, specials="first"),
     "pseudo masks": orders.PseudoMasks(vocab=VOCAB, rate=0.3),
     "pseudo tokens": orders.PseudoTokens(vocab=VOCAB, spans=0.9, pseudo=390),
+    "half causal": hybrid.HybridMasking(vocab=VOCAB, causal=0.5),
+    "linear noise": diffusion.DiffusionMasking(vocab=VOCAB, noise="linear", strata=3),
+    "random lengths": diffusion.DiffusionMasking(vocab=VOCAB, random_length=0.9),
     "pairs shuffled": shuffles.TrigramShuffle(vocab=VOCAB, rate=0.4, size=2),
 }
 SLOTS = {"sentences": 6, "width": 8}
@@ -72,6 +77,7 @@ FIXED = (
     "kt_net",
     "kt_net_mini",
     "LeftToRight",
+    "simcse_bert_base",
 )
 """Values that draw nothing; in these rows no document repeats a name, of which kt_net would hide
 one."""
@@ -84,7 +90,7 @@ REFRAMED = (
     "TripleText",
     "EntityReplacement",
 )
-REFRAMED += ("FakeStories", "EntityPairs")
+REFRAMED += ("FakeStories", "EntityPairs", "DiffusionMasking")
 """Corruptions that write specials anew, hide them as they hide words, or cut the end of a row."""
 
 CASES |= registered.by_default("ptm_jax.corruptions", core_slots.Corruption, CASES)
@@ -154,7 +160,7 @@ def test_fields_have_their_types_and_unused_places_point_at_nothing(name):
     assert batch_of(name)["rows"].tolist() == out["rows"].tolist()
     for field, value in out.items():
         assert value.shape[0] == 8 and value.dtype == (
-            np.float32 if field.endswith("_weights") else np.int32
+            np.float32 if field.endswith(("_weights", "_scale")) else np.int32
         ), field
         if field.endswith("_weights"):
             assert set(np.unique(value)) <= {0.0, 1.0} and not value[0].any(), (

@@ -13,6 +13,7 @@ import pytest
 
 from ptm_jax.core import slots
 from ptm_jax.core.system import refusal
+from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.objectives import joint, task_of_batch
 from ptm_jax.objectives.regularisation import (
@@ -34,21 +35,25 @@ from ptm_jax.objectives.tasks import answers, crf, downstream, hotpot, layer_cho
 from ptm_jax.objectives.text import (
     contrastive,
     detection,
+    diffusion,
     dual_training,
     greedy,
+    hybrid,
     language,
     ponder,
     seq2seq,
 )
 from ptm_jax.objectives.vectors import graph_vectors, graphs
 from support import plain_towers, registered, tiny_systems
-from support.plain_towers import LEXICAL, B, D, L, PlainTower, batch_of
+from support.plain_towers import LEXICAL, B, D, L, PlainTower, V, batch_of
 
 params_of = functools.partial(plain_towers.params_of, more=tuple(LEXICAL))
 TASK = downstream.Classification()
 PAIRS = multiple_negatives.MultipleNegatives()
 OWN = {
     "masked words": language.MLM(prefix="plm"),
+    "half causal": hybrid.Hybrid(causal=0.5),
+    "diffusion": diffusion.Diffusion(vocab=Vocab(size=V, mask=3)),
     "infonce": contrastive.InfoNCE(temperature=0.5),
     "wide ranking": contrastive.PairwiseRanking(margin=4.0),
     "dim": contrastive.DIM(),

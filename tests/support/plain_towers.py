@@ -104,10 +104,11 @@ class Scores:
         return jnp.eye(self.scores.shape[-1])
 
     def logits(self):
-        return self.scores
+        return self.scores if self.bias is None else self.scores + self.bias
 
     def nll(self, labels):
-        return -jnp.take_along_axis(jax.nn.log_softmax(self.scores), labels[..., None], -1)[..., 0]
+        logits = jax.nn.log_softmax(self.logits())
+        return -jnp.take_along_axis(logits, labels[..., None], -1)[..., 0]
 
     def draw(self, seeds, temperature=1.0):
         def of_seed(seed, scores):
@@ -373,6 +374,7 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
         "rating_label": draw.integers(0, 5, B),
         "allowed_senses": draw.integers(0, 1 << 21, (B, L, 2)) * (draw.random((B, L, 1)) < 0.8),
         "again": [[0, 1, 1, 0, 0, 1], [0, 0, 1, 1, 0, 0], [0] * 6],
+        "causal": [1, 0, 0],
     }
     for view in ("student", "mixed"):
         row = {
@@ -401,6 +403,7 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
     } | {"noise_weights": segments > 0}
     weights |= {"student_mlm_weights": some, "mixed_mlm_weights": [[1, 0, 1], [0, 0, 0], [0, 0, 0]]}
     weights["mixed_second_weights"] = [[0, 1, 0], [1, 1, 0], [0, 0, 0]]
+    weights["diffusion_weights"], weights["diffusion_scale"] = segments > 0, [2.0, 1.25, 4.0]
     weights["rating_weights"] = weights["truth_weights"] = [1, 1, 0]
     weights["triple_weights"] = [[1, 1], [1, 0], [0, 0]]
     weights["text_scores"] = np.repeat(draw.random((1, CHOICES - 1)), B, 0)  # B rows are a group

@@ -72,7 +72,7 @@ class MaskMixture(slots.Corruption):
         if self.types and encoder is not None and (types := encoder.types) < 6:
             what = f"MaskMixture writes 6 token types, the encoder has {types}"
             return f"{what}; give its embeddings Types(6), or set corruption.types=False"
-        return _disobeys(system, "MaskMixture")
+        return disobeys(system, "MaskMixture")
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
         rows, segments = rows_of(batch), segments_of(batch)
@@ -152,7 +152,7 @@ class PermutationOrder(slots.Corruption):
             raise ValueError(f"specials is {self.specials!r}; it must be 'first' or 'ranked'")
 
     def refusal(self, system: System) -> str | None:
-        return _disobeys(system, "PermutationOrder")
+        return disobeys(system, "PermutationOrder")
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
         ids, rows = batch["input_ids"], rows_of(batch)
@@ -246,7 +246,7 @@ class PseudoMasks(slots.Corruption):
             )
 
     def refusal(self, system: System) -> str | None:
-        return _disobeys(system, "PseudoMasks")
+        return disobeys(system, "PseudoMasks")
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
         ids, segments = batch["input_ids"], segments_of(batch)
@@ -329,7 +329,9 @@ def _cuts(drawn: Array, segments: Array, second: Array) -> Array:
     return jnp.where(count > 0, stop - count, inside)
 
 
-def _disobeys(system: System, name: str) -> str | None:
+def disobeys(system: System, name: str) -> str | None:
+    """Returns why a system's encoder does not read the `order` of the corruption `name`, or
+    None."""
     encoder = slots.encoder_of(system)
     if encoder is not None and encoder.obeys_order:
         return None

@@ -93,8 +93,9 @@ class EncoderDecoder(Embedded):
             segments_of(batch),
             self.decoded(batch),
         )
+        states, segments = self._read(source.hidden, segments)
         options = {
-            "source": self._read(source.hidden),
+            "source": states,
             "source_segments": segments,
             "table": self._shared_table(),
         }
@@ -135,9 +136,9 @@ class EncoderDecoder(Embedded):
             inner["input_ids"] = shifted(batch["input_ids"], segments_of(batch), self.start)
         return inner
 
-    def _read(self, states):
-        """Returns the encoder's states [B, L, D] as the decoder reads them."""
-        return states
+    def _read(self, states, segments):
+        """Returns what the decoder reads: the encoder's states [B, Ls, D] and segments [B, Ls]."""
+        return states, segments
 
     def _continued(self, batch: Batch, train: bool, cache: PairCache) -> Encoded:
         options = {
@@ -175,8 +176,21 @@ class BridgedEncoderDecoder(EncoderDecoder):
 
     bridge: nn.Module = Identity()
 
-    def _read(self, states):
-        return self.bridge(states)
+    def _read(self, states, segments):
+        return self.bridge(states), segments
+
+
+class SentenceEncoderDecoder(EncoderDecoder):
+    """An `EncoderDecoder` whose decoder sees one vector of the text, the state of its first token.
+
+    Wang et al. 2021, arXiv 2104.06979, section 3 (TSDAE). A row has one document.
+    """
+
+    def _read(self, states, segments):
+        return states[:, :1], segments[:, :1]
+
+    def empty_cache(self, batch: int, length: int, source: int) -> PairCache:
+        return super().empty_cache(batch, length, 1)
 
 
 def shifted(ids, segments, start: int | Literal["last"]):

@@ -19,9 +19,10 @@ from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Vocab
 from ptm_jax.inference import inputs
-from ptm_jax.inference.decoding import decode, defaults
+from ptm_jax.inference.decoding import decode, defaults, unmasking
 from ptm_jax.inference.decoding.settings import Generation
 from ptm_jax.inference.uses import Request, Result, Use
+from ptm_jax.objectives.text.diffusion import unmasks
 
 if TYPE_CHECKING:
     from ptm_jax.inference.pretrained import Pretrained
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 def refusal(model: Pretrained) -> str | None:
     """Why the model does not generate text, in one line; None: it does."""
     encoder, name = model.module.encoder, model.system.name
+    if unmasks(model.system.objective) and model.head is not None:
+        return None
     if encoder.writes and model.head is not None:
         return None
     if model.pair and model.head is None:
@@ -68,6 +71,14 @@ def generate(
     if options.get("bad_words"):
         options["bad_words"] = bad_words(model, options["bad_words"])
     plan = plan_of(model, **options)
+    numbers = np.arange(len(texts)) if numbers is None else np.asarray(numbers)
+    if unmasks(model.system.objective):
+        unmasking.check(options)
+        rows = model._tokenizer().encode_batch(list(texts))
+        written = unmasking.answers(
+            model, rows, plan, seed=seed, numbers=numbers, batch_size=batch_size
+        )
+        return [_text(model, *row) for row in zip(texts, rows, written, strict=True)]
     if model.pair:
         rows = _sources(model, texts, plan.max_new_tokens)
         first = start_of(model, start)
@@ -75,7 +86,7 @@ def generate(
     else:
         rows = _prompts(model, texts, plan.max_new_tokens)
         starts = [None] * len(rows)
-    end, numbers = ends_of(model), np.arange(len(rows)) if numbers is None else np.asarray(numbers)
+    end = ends_of(model)
     tower, answers = Tower(model.module, model.params[model.tower]), [None] * len(rows)
     for first, chosen in _grouped(rows, starts, batch_size):
         decoded = decode.decode(

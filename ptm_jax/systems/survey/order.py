@@ -128,4 +128,9 @@ ORDER = {
         transformer_xl_text8_large transformer_xl_lm1b transformer_xl_lm1b_large
         transformer_xl_words_mini transformer_xl_mini
     """,
+    "later_objectives.gpt_bert": "gpt_bert_small gpt_bert_base gpt_bert_mini",
+    "later_objectives.diffusion": "mdlm_lm1b llada_8b mdlm_mini",
+    "later_objectives.sentence_vectors": """
+        simcse_bert_base tsdae_bert_base simcse_mini tsdae_mini
+    """,
 }

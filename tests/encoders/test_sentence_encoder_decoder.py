@@ -1,0 +1,67 @@
+"""TSDAE: the decoder sees one vector of the text, and its layers are the encoder's."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ptm_jax.core import spec, towers
+from ptm_jax.core.paths import flatten
+from ptm_jax.core.types import Vocab
+from ptm_jax.systems import get
+from ptm_jax.training.steps.step import program, tied
+
+VOCAB = Vocab(size=40, pad=0, unk=1, cls=2, sep=3, mask=4)
+
+
+@pytest.fixture(scope="module")
+def tsdae():
+    """(system, parameters with their ties, a batch of the corruption)."""
+    system = spec.respell(get("tsdae_mini"), Vocab, VOCAB)
+    rng = np.random.default_rng(0)
+    ids = rng.integers(5, 40, (4, 12)).astype(np.int32)
+    ids[:, 0], ids[:, -1] = VOCAB.cls, VOCAB.sep
+    batch = {
+        "input_ids": jnp.asarray(ids),
+        "segment_ids": jnp.ones((4, 12), jnp.int32),
+        "positions": jnp.tile(jnp.arange(12, dtype=jnp.int32), (4, 1)),
+        "rows": jnp.arange(4, dtype=jnp.int32),
+    }
+    state = program(system, 0).init(batch)
+    noisy = system.corruption(jax.random.key(0), batch)
+    return system, state.params, noisy
+
+
+def bound(system, params):
+    return towers.bind(system.towers, tied(params, system.ties))["main"]
+
+
+def test_a_deletion_of_60_percent_is_restored(tsdae):
+    _, _, batch = tsdae
+    kept = (np.asarray(batch["segment_ids"]) > 0).sum(1)
+    assert (kept == 2 + 10 - 6).all()
+    assert np.asarray(batch["decoder_labels"])[:, 0].tolist() == [VOCAB.cls] * 4
+
+
+def test_the_decoder_sees_the_first_state_alone(tsdae):
+    """Its gradient with respect to the encoder's states is 0 except at the first token."""
+    system, params, batch = tsdae
+    tower = bound(system, params)
+    encoder = system.towers["main"].encoder
+    states, segments = jnp.ones((4, 12, 128)), batch["segment_ids"]
+    seen, its_segments = encoder._read(states, segments)
+    assert seen.shape == (4, 1, 128) and its_segments.shape == (4, 1)
+    other = {**batch, "input_ids": batch["input_ids"].at[:, 1:3].set(7)}
+    first, second = tower(batch), tower(other)
+    assert not np.allclose(first.extra["source"][:, 0], second.extra["source"][:, 0])
+    assert first.extra["cross_attention"].shape[-1] == 1
+    np.testing.assert_allclose(first.extra["cross_attention"], 1.0)
+
+
+def test_the_decoder_has_only_its_cross_attention(tsdae):
+    system, params, _ = tsdae
+    own = [path for path in flatten(params) if path.startswith("main/encoder/decoder/")]
+    assert own and all("/cross/" in path for path in own)
+    filled = flatten(tied(params, system.ties))
+    for tie in system.ties:
+        assert filled[tie.path] is filled[tie.source]
