@@ -106,7 +106,7 @@ class LeftToRight(slots.Corruption):
     left_to_right = True
 
     def refusal(self, system: System) -> str | None:
-        return _disobeys(system, "LeftToRight")
+        return disobeys(system, "LeftToRight")
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
         segments = segments_of(batch)
