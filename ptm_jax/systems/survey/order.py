@@ -130,7 +130,7 @@ ORDER = {
     """,
     "later_objectives.gpt_bert": "gpt_bert_small gpt_bert_base gpt_bert_mini",
     "later_objectives.diffusion": "mdlm_lm1b llada_8b mdlm_mini",
-    "later_objectives.sentence_vectors": """
+    "later_objectives.unlabelled_sentences": """
         simcse_bert_base tsdae_bert_base simcse_mini tsdae_mini
     """,
 }
