@@ -13,11 +13,25 @@ import numpy as np
 import pytest
 
 from ptm_jax.mesh import rules
+from ptm_jax.objectives.sentences.cached import Cached
+from ptm_jax.objectives.sentences.cosent import CoSENT
+from ptm_jax.objectives.sentences.multiple_negatives import MultipleNegatives
 from ptm_jax.objectives.text.contrastive import DIM, InfoNCE
 from support.plain_towers import L, PlainTower, V, params_of
 
-OBJECTIVES = {"infonce": InfoNCE(both_ways=True), "dim": DIM()}
-ROWS = 16
+EVERY = ("query_to_doc", "doc_to_query", "query_to_query", "doc_to_doc")
+NEGATIVES = MultipleNegatives(directions=EVERY)
+OBJECTIVES = {
+    "infonce": InfoNCE(both_ways=True),
+    "dim": DIM(),
+    "hard negatives": NEGATIVES,
+    "cached": Cached(task=NEGATIVES, parts=2),
+    "scored": CoSENT(),
+}
+TRAINED = "pool", "match"
+"""Parameters whose gradients are compared."""
+ROWS, TEXTS = 16, 4
+"""Two rows lie on each of eight devices, so that the texts of a group lie on several."""
 
 
 def batch():
@@ -28,20 +42,21 @@ def batch():
         given[f"{name}segment_ids"] = (np.arange(L) < draw.integers(0, L, (ROWS, 1))).astype(
             np.int32
         )
-    return given
+    scores = draw.random((ROWS // TEXTS, TEXTS - 1)).astype(np.float32)
+    return given | {"text_scores": np.repeat(scores, TEXTS, 0)}
 
 
 def found(given):
-    """{objective: [loss, gradient of the pooler]} of a batch that lies somewhere."""
+    """{objective: [loss, gradient of `TRAINED`]} of a batch that lies somewhere."""
 
-    def loss(pool, params, objective):
-        return objective({"main": PlainTower({**params, "pool": pool})}, given, None).value()
+    def loss(trained, params, objective):
+        return objective({"main": PlainTower({**params, **trained})}, given, None).value()
 
     params, results = params_of(), {}
     for name, objective in OBJECTIVES.items():
-        step = jax.jit(jax.value_and_grad(lambda pool, o=objective: loss(pool, params, o)))
-        value, slope = step(params["pool"])
-        results[name] = [float(value), np.asarray(slope).tolist()]
+        step = jax.jit(jax.value_and_grad(lambda part, o=objective: loss(part, params, o)))
+        value, slope = step({part: params[part] for part in TRAINED})
+        results[name] = [float(value), [np.asarray(slope[part]).tolist() for part in TRAINED]]
     return results
 
 
@@ -71,3 +86,5 @@ def test_negatives_come_from_all_shards():
     for name in OBJECTIVES:
         for a, b in zip(eight[name], one[name], strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6, err_msg=name)
+        apart = np.linalg.norm(np.subtract(eight[name][1], one[name][1]))
+        assert apart <= 1e-6 * np.linalg.norm(one[name][1]), name
