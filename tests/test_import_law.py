@@ -52,7 +52,7 @@ SAME = {
     "glove", "graph_vectors", "graphs", "hotpot", "hybrid", "information", "knowbert", "lexical",
     "linked_text", "lstm", "luke", "memories", "mobilebert", "modernbert", "paragraph_vectors",
     "prepare",
-    "recurrent", "sentence_pairs", "sentence_trees", "seq2seq", "side", "skip_thought",
+    "recurrent", "roformer", "sentence_pairs", "sentence_trees", "seq2seq", "side", "skip_thought",
     "subgraphs", "t5", "tree_lstm", "trees", "triples", "windows", "xlnet",
 }  # fmt: skip
 HEAVY = {"tensorflow", "torch", "transformers"}

@@ -280,7 +280,7 @@ class Attention(slots.Kernel, nn.Module):
             q, v = query(x), value(gathered(values))
             k = key(x if source is None else gathered(source))
         q, k = self._normed("query", q), self._normed("key", k)
-        q, k = self._turned(q, k, context, cache)
+        q, k, v = self._turned((q, k, v), context, cache)
         if cache is not None:
             cache = cache.extended(k, v)
             k, v = cache.whole()
@@ -295,14 +295,19 @@ class Attention(slots.Kernel, nn.Module):
         times = self.heads // x.shape[2]
         return x if times == 1 else jnp.repeat(x, times, axis=2)
 
-    def _turned(self, q, k, context: Context, cache: KeyValues | None):
-        """Returns queries and keys with their rotary positions. A cache holds turned keys."""
+    def _turned(self, inputs, context: Context, cache: KeyValues | None):
+        """Returns queries, keys and values with their rotary positions. A cache holds turned
+        keys."""
         if self.rotary is None:
-            return q, k
+            return inputs
+        q, k, v = inputs
         places, k_places = places_of(context, q.shape[1], k.shape[1])
         k_places = k_places if cache is None else places
+        if self.rotary.values and context.places is None:  # they are not relative
+            places = k_places = context.positions
         full = True if self.local is None else self.local.full(context.layer)
-        return self.rotary(q, places, full), self.rotary(k, k_places, full)
+        v = self.rotary(v, k_places, full) if self.rotary.values else v
+        return self.rotary(q, places, full), self.rotary(k, k_places, full), v
 
     def _near(self, context: Context, queries: int, keys: int) -> Visibility | None:
         """Returns the context's visibility, in a local layer with its window."""

@@ -69,12 +69,14 @@ class Rotary(nn.Module):
 
     Feature i is paired with feature i + K / 2, or with its neighbour if `interleave` (the paper;
     NeoBERT). `local_theta` is theta in local layers (ModernBERT: 10,000, and 160,000 in full
-    layers; None: the same).
+    layers; None: the same). `values`: the attention also turns the values (RoFormer's
+    `rotary_value`).
     """
 
     theta: float = 10_000.0
     local_theta: float | None = None
     interleave: bool = False
+    values: bool = False
 
     def __call__(self, x, places, full: bool | jax.Array = True):
         """Returns x [B, L, H, K] turned by the angles of places [1 or B, L]. `full`: whether the

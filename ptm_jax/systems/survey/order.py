@@ -31,6 +31,8 @@ ORDER = {
     "transformers.modern.eurobert": "eurobert_210m eurobert_610m eurobert_2_1b",
     "transformers.modern.nomicbert": "nomicbert_base",
     "transformers.modern.neobert": "neobert",
+    "transformers.modern.esm2": "esm2_t6_8m esm2_t12_35m esm2_t30_150m esm2_t33_650m",
+    "transformers.modern.roformer": "roformer_base",
     "sequence_to_sequence.bart": """
         transformer_base transformer_big bart_base bart_large bart_mini mass_enfr mass_mini
         pegasus_base pegasus_large pegasus_mini
