@@ -6,6 +6,7 @@ import numpy as np
 import peers
 import pytest
 
+import ptm_jax
 from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.family import families
@@ -143,3 +144,26 @@ def test_esm_1b_has_a_table_of_positions_and_esm_2_has_none():
     )
     assert old.embed.position.offset == 2 and old.stack.block.attention.rotary is None
     assert isinstance(new.embed.position, RotaryPositions)
+
+
+@live
+@pytest.mark.full
+def test_residues_have_the_ids_of_its_tokenizer(tmp_path):
+    """Sequences with and without blanks, unknown letters, and special tokens in the text; a folder
+    without a tokenizer takes ids."""
+    from transformers.models.esm.configuration_esm import get_default_vocab_list
+
+    sizes = {**ESM, "vocab_size": 33, "mask_token_id": 32, "position_embedding_type": "rotary"}
+    model = peers.randomise(
+        peers.transformers.EsmForMaskedLM(peers.transformers.EsmConfig(**sizes)), 0
+    )
+    model.save_pretrained(tmp_path)
+    ids = np.array([[0, 20, 32, 11, 2]])
+    logits = ptm_jax.load(tmp_path)(ids).logits
+    np.testing.assert_allclose(logits, model(peers.torch.tensor(ids)).logits.detach(), atol=1e-4)
+    (tmp_path / "vocab.txt").write_text("\n".join(get_default_vocab_list()))
+    theirs = peers.transformers.EsmTokenizer(str(tmp_path / "vocab.txt"))
+    theirs.save_pretrained(tmp_path)
+    ours = ptm_jax.load(tmp_path)
+    for text in ("MKTVRQERLK", "M K T", "MKJJT<mask>VX", "mkt", "MK.T-BUZO", "M<null_1>K"):
+        assert [0, *ours.tokens(text).ids, 2] == theirs(text)["input_ids"], text

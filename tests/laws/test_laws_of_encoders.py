@@ -26,8 +26,9 @@ from ptm_jax.encoders.transformer.transformer import transformer
 from ptm_jax.encoders.trees import TreeEncoder
 from ptm_jax.encoders.words.bags import BagOfNGrams
 from ptm_jax.encoders.words.windows import SentenceEncoder
+from ptm_jax.nn.attention.rotary import Rotary
 from ptm_jax.nn.embeddings.adaptive import AdaptiveTable
-from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
+from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions, RotaryPositions
 from ptm_jax.nn.graph.convolution import SyntacticGCN
 from ptm_jax.nn.initializers import Uniform
 from ptm_jax.nn.layers import Dense
@@ -38,6 +39,7 @@ from ptm_jax.nn.recurrent.recurrence import Bidirectional
 from ptm_jax.nn.tree.recursive import RecursiveNN
 from ptm_jax.nn.tree.tree_lstm import BinaryTreeLSTM, ChildSumTreeLSTM
 from ptm_jax.statistics.subwords import HashedWordNGrams
+from ptm_jax.systems.transformers import esm2
 from support import covering, registered
 from support.corrupting import VOCAB
 
@@ -93,6 +95,11 @@ BAG = BagOfNGrams(
 )
 OWN |= {"bag": facts.stand_ins(BAG, VOCAB)}
 OWN |= {"tree_both": TreeEncoder(embed=EMBED, below=(BOTH,), layers=GRAPH)}
+PROTEIN = esm2.encoder(
+    vocab=VOCAB, layers=1, width=12, heads=2, positions=RotaryPositions(limit=32)
+)
+TURNED = {"stack.block.attention.rotary": Rotary(interleave=True, values=True)}
+OWN |= {"turned_values": spec.override(PROTEIN, TURNED)}
 """Encoders that no system of the catalogue has."""
 ROWS, LENGTH, TARGET, PLACE = 4, 16, 8, 5
 

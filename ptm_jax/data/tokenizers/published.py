@@ -242,7 +242,7 @@ def _family(files: Mapping[str, bytes], model: Mapping[str, Any], folder: Path) 
         )
     if (
         "vocab.txt" in files
-        and family != "transfo-xl"
+        and family not in ("esm", "transfo-xl")
         and not any(n.endswith((".model", "vocab.json")) for n in files)
     ):
         return family if FAMILIES[family].read is FAMILIES["bert"].read else "bert"

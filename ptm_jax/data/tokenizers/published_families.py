@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import Unpickler
@@ -104,14 +104,15 @@ class Source:
         return self.read("merges.txt", parse)
 
 
+def _listed(data: bytes) -> dict[str, int]:
+    """Returns {piece: id} of a vocab.txt."""
+    lines = data.decode().replace("\r\n", "\n").split("\n")
+    return {line: i for i, line in enumerate(lines[:-1] if not lines[-1] else lines)}
+
+
 def _wordpiece(family: str, source: Source, roles: Mapping[str, str]):
     config = source.config
-
-    def parse(data: bytes) -> dict[str, int]:
-        lines = data.decode().replace("\r\n", "\n").split("\n")
-        return {line: i for i, line in enumerate(lines[:-1] if not lines[-1] else lines)}
-
-    vocab = source.read("vocab.txt", parse)
+    vocab = source.read("vocab.txt", _listed)
     needed(vocab, [roles["unk"]], f"{source.folder}/vocab.txt")
     return "wordpiece", wordpiece(
         vocab,
@@ -120,6 +121,22 @@ def _wordpiece(family: str, source: Source, roles: Mapping[str, str]):
         strip_accents=config.get("strip_accents"),
         lowercase=config.get("do_lower_case", True),
     )
+
+
+def _residues(family: str, source: Source, roles: Mapping[str, str]):
+    """ESM's pieces: each of the vocabulary's one-letter pieces is a token, without blanks between
+    them. What is between them is unknown."""
+    vocab = source.read("vocab.txt", _listed)
+    needed(vocab, [roles["unk"]], f"{source.folder}/vocab.txt")
+    letters = "".join(re.escape(piece) for piece in vocab if len(piece) == 1)
+    backend = Tokenizer(models.WordLevel(vocab=vocab, unk_token=roles["unk"]))
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.WhitespaceSplit(),
+            pre_tokenizers.Split(Regex(f"[{letters}]|[^{letters}]+"), "isolated"),
+        ]
+    )
+    return "word", backend
 
 
 def wordpiece(vocab: Mapping[str, int], unk: str, **options) -> Tokenizer:
@@ -320,6 +337,10 @@ FAMILIES: dict[str, Family] = {
         extra=("<mask_1>", *(f"<unk_{i}>" for i in range(2, 103))),
     ),
     **dict.fromkeys(("xlm", "flaubert"), _XLM),
+    "esm": Family(
+        read=_residues, roles={"cls": "<cls>", "pad": "<pad>", "eos": "<eos>", "unk": "<unk>",
+        "mask": "<mask>"}, single="{cls} $A {eos}", pair="{cls} $A {eos} $B {eos}",
+    ),
     "ctrl": Family(read=_word_bpe, roles={"unk": "<unk>"}),
     "transfo-xl": Family(read=_transfo_xl, roles={"unk": "<unk>", "eos": "<eos>"}, pair="$A $B:1",
     extra=("<formula>",)),
@@ -333,7 +354,7 @@ CLASSES = {
     "XLMRoberta": "xlm-roberta", "Camembert": "camembert", "MBart": "mbart", "MBart50": "mbart50",
     "Albert": "albert",
     "XLNet": "xlnet", "T5": "t5", "MT5": "mt5", "Pegasus": "pegasus", "XLM": "xlm",
-    "Flaubert": "flaubert",
+    "Flaubert": "flaubert", "Esm": "esm",
     "CTRL": "ctrl", "TransfoXL": "transfo-xl",
 }  # fmt: skip
 """Families by the class that tokenizer_config.json names (`BertTokenizer`, `BertTokenizerFast`)."""
