@@ -39,7 +39,7 @@ from ptm_jax.nn.recurrent.recurrence import Bidirectional
 from ptm_jax.nn.tree.recursive import RecursiveNN
 from ptm_jax.nn.tree.tree_lstm import BinaryTreeLSTM, ChildSumTreeLSTM
 from ptm_jax.statistics.subwords import HashedWordNGrams
-from ptm_jax.systems.transformers import esm2
+from ptm_jax.systems.transformers.modern import esm2
 from support import covering, registered
 from support.corrupting import VOCAB
 

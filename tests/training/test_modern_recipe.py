@@ -19,7 +19,7 @@ from ptm_jax.mesh.rules import make_mesh
 from ptm_jax.nn.attention.rotary import LocalLayers
 from ptm_jax.nn.heads.vocabulary import MLMHead
 from ptm_jax.objectives.text.z_loss import ZLossLM, ZLossMLM
-from ptm_jax.systems.transformers import modernbert
+from ptm_jax.systems.transformers.modern import modernbert
 from ptm_jax.training.loop import train
 from ptm_jax.training.start import setup
 from ptm_jax.training.steps.phase_work import Phases
