@@ -26,11 +26,10 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import System
 from ptm_jax.encoders.transformer.transformer import Transformer
 from ptm_jax.nn.embeddings.summed import LearnedPositions, RotaryPositions
-from ptm_jax.nn.embeddings.token_dropout import TokenDropout
 from ptm_jax.nn.heads.pooling import Summary
 from ptm_jax.nn.heads.vocabulary import Pooler
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.nn.layers import LayerNorm
+from ptm_jax.nn.layers import Identity
 from ptm_jax.systems.transformers.modern import esm2
 
 ROOT = "esm."
@@ -60,10 +59,9 @@ def encoder(config: Config) -> Transformer:
     if dropped and vocab.mask is None:
         raise UserError(f"{config.file}: token_dropout needs mask_token_id")
     kinds = {"rotary": True, "absolute": False}
+    theta, positions = None, LearnedPositions(size, offset=vocab.pad + 1, initializer=init)
     if config.one_of("position_embedding_type", kinds, "absolute"):
-        positions = RotaryPositions(limit=size)
-    else:
-        positions = LearnedPositions(size, offset=vocab.pad + 1, initializer=init)
+        theta, positions = config("rope_theta", float, 10_000.0), RotaryPositions(limit=size)
     return esm2.encoder(
         vocab=vocab,
         layers=config.count("num_hidden_layers"),
@@ -71,7 +69,7 @@ def encoder(config: Config) -> Transformer:
         heads=config.positive("num_attention_heads"),
         hidden=config.positive("intermediate_size"),
         positions=positions,
-        theta=config("rope_theta", float, 10_000.0),
+        theta=theta,
         eps=config("layer_norm_eps", float, 1e-12),
         embed_norm=config("emb_layer_norm_before", bool, False),
         token_dropout=dropped,
@@ -126,8 +124,8 @@ def config(system: System) -> dict[str, Any]:
         "rope_theta": rotary.theta if rotary else 10_000.0,
         "layer_norm_eps": core.stack.final_norm.eps,
         "initializer_range": embed.initializer.std,
-        "emb_layer_norm_before": isinstance(embed.norm, LayerNorm),
-        "token_dropout": isinstance(embed.expand, TokenDropout),
+        "emb_layer_norm_before": embed.norm != Identity(),
+        "token_dropout": embed.expand != Identity(),
         "is_folding_model": False,
         "tie_word_embeddings": tied(heads, "mlm"),
     } | task_fields(heads)

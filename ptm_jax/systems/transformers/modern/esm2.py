@@ -14,7 +14,7 @@ from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer.transformer import Transformer, transformer
 from ptm_jax.nn.attention.rotary import Rotary
-from ptm_jax.nn.embeddings.summed import LearnedPositions, RotaryPositions
+from ptm_jax.nn.embeddings.summed import Positions, RotaryPositions
 from ptm_jax.nn.embeddings.token_dropout import TokenDropout
 from ptm_jax.nn.heads.vocabulary import MLMHead
 from ptm_jax.nn.initializers import Initializer, TruncatedNormal
@@ -31,8 +31,8 @@ def encoder(
     width: int,
     heads: int,
     hidden: int | None = None,
-    positions: RotaryPositions | LearnedPositions,
-    theta: float = 10_000.0,
+    positions: Positions,
+    theta: float | None = 10_000.0,
     eps: float = 1e-5,
     embed_norm: bool = False,
     token_dropout: bool = True,
@@ -42,8 +42,8 @@ def encoder(
 ) -> Transformer:
     """Returns an encoder of pre-norm layers with a last norm.
 
-    `RotaryPositions` turn queries and keys with `theta`; ESM-1b has `LearnedPositions` and a norm
-    of the embeddings.
+    Queries and keys are turned with `theta`. ESM-1b has none (None), but `LearnedPositions` and a
+    norm of the embeddings.
     """
     core = transformer(
         vocab=vocab,
@@ -61,7 +61,7 @@ def encoder(
         initializer=initializer,
     )
     slots = {"embed.dropout": 0.0}  # the released code applies none
-    if isinstance(positions, RotaryPositions):
+    if theta is not None:
         slots["stack.block.attention.rotary"] = Rotary(theta=theta)
     if token_dropout:
         slots["embed.expand"] = TokenDropout(vocab)
