@@ -75,6 +75,14 @@ def check_local(path: str | os.PathLike, name: str) -> None:
         )
 
 
+def check_apart(output: str | os.PathLike, option: str, *inputs: str | os.PathLike | None) -> None:
+    """Raises UserError for an output, of the option `option`, that is one of the files read."""
+    for path in filter(None, inputs):
+        with contextlib.suppress(OSError):  # one of them is not there
+            if os.path.samefile(output, path):
+                raise UserError(f"{option} is {output}, a file that is read; give another path")
+
+
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Converts an OSError inside the block to a UserError about `path`."""

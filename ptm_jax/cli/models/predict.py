@@ -332,7 +332,7 @@ def _predict(args: Args) -> int:
     if args.output is None:
         print("\n".join(evaluating.lines(scored.task, scored.examples, scored.predictions)))
     else:
-        evaluating.write(args.output, scored.task, scored.examples, scored.predictions)
+        scored.write(args.output)
         options.say(f"wrote {len(scored.predictions)} predictions to {args.output}")
     return 0
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptm_jax.cli import options
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import check_apart
 from ptm_jax.inference.uses import Request, Result, Use
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def put(args: Args, stream: Stream, form: Format, parts: Sequence[object]) -> No
     from ptm_jax.inference.streams import running
 
     output, source = None if args.output is None else Path(args.output), stream.source
+    if output is not None:
+        check_apart(output, "--output", source.path)
     settled = output is not None and (not output.exists() or stat.S_ISREG(output.stat().st_mode))
     digest, total = (None, None) if source.path is None else source.digest()
     stream = dataclasses.replace(stream, total=total)

@@ -7,6 +7,7 @@ next line follows: memory is bounded by the longest line, of which `LONGEST` byt
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import csv
 import dataclasses
@@ -143,7 +144,7 @@ def _jsonl(source: Source, stream: BinaryIO) -> Iterator[Line]:
             yield Line(number, text.strip(), fault=fault)
             continue
         try:
-            fields = json.loads(text)
+            fields = json.loads(text, object_pairs_hook=_once)
         except (ValueError, RecursionError) as error:
             yield Line(number, text, fault=f"it is not JSON ({error})")
             continue
@@ -153,7 +154,19 @@ def _jsonl(source: Source, stream: BinaryIO) -> Iterator[Line]:
         yield _of_fields(source, number, fields)
 
 
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Returns an object of JSON. Raises ValueError for a name that it has twice."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"two fields are named {twice!r}")
+    return fields
+
+
 def _tsv(source: Source, stream: BinaryIO) -> Iterator[Line]:
+    if _quotes_tabs(source):
+        return _csv(source, stream, "\t")
     rows = (
         (number, text.split("\t") if text else [], text, fault)
         for number, text, fault in numbered(source, stream)
@@ -161,15 +174,29 @@ def _tsv(source: Source, stream: BinaryIO) -> Iterator[Line]:
     return _table(source, rows)
 
 
-def _csv(source: Source, stream: BinaryIO) -> Iterator[Line]:
+def _quotes_tabs(source: Source) -> bool:
+    """Returns whether a table with tabs has quotes around cells, as pandas writes it: whether it
+    has no wrong quote, read so."""
     csv.field_size_limit(LONGEST)
-    reader = csv.reader((f"{text}\n" for _, text, _ in numbered(source, stream)), strict=True)
+    with opened(source.path) as stream:
+        texts = (f"{text}\n" for _, text, _ in numbered(source, stream))
+        try:
+            collections.deque(csv.reader(texts, delimiter="\t", strict=True), maxlen=0)
+        except csv.Error:
+            return False
+    return True
+
+
+def _csv(source: Source, stream: BinaryIO, separator: str = ",") -> Iterator[Line]:
+    csv.field_size_limit(LONGEST)
+    texts = (f"{text}\n" for _, text, _ in numbered(source, stream))
+    reader = csv.reader(texts, delimiter=separator, strict=True)
 
     def rows():
         start = 1
         try:
             for row in reader:
-                yield start, row, ",".join(row), ""
+                yield start, row, separator.join(row), ""
                 start = reader.line_num + 1
         except csv.Error as error:
             raise UserError(
@@ -197,6 +224,10 @@ def _table(source: Source, rows: Iterator[tuple[int, list[str], str, str]]) -> I
 
 def _column(source: Source, names: list[str], what: str, wanted: tuple[str, ...]) -> None:
     """Raises UserError for a table without a column of the texts, or of the pairs."""
+    if (twice := next((one for one in wanted if names.count(one) > 1), None)) is not None:
+        raise UserError(
+            f"{source.name}: two columns are named {twice!r}; rename one of them, or remove it"
+        )
     if not set(wanted) & set(names):
         listed = ", ".join(filter(None, names)) or "nothing"
         raise UserError(

@@ -2,7 +2,7 @@
 
 The lines are read in blocks, and the best of each text are kept. With an index their vectors lie in
 a folder: `vectors.npy`, mapped into memory, its record (`streams.journal`) with the hashes of the
-model and of the file, and `source.json` with the path of the file.
+model and of the file, and `source.json` with the path of the file and the checksum of the vectors.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,13 +77,16 @@ def indexed(
 ) -> tuple[list[Result], Summary]:
     """`nearest`, with the vectors of an index, which is made first if there is none.
 
-    Raises UserError for an index of another model or file, unless `overwrite`.
+    Raises UserError for an index of another model or file, or with other vectors than were written,
+    unless `overwrite`.
     """
     asked = _asked(stream, texts)
     folder.mkdir(parents=True, exist_ok=True)
     form, path = Array(asked.shape[1]), folder / VECTORS
     summary = written(stream, form, path, record, overwrite=overwrite, option="--index")
-    (folder / SOURCE).write_text(json.dumps({"input": str(stream.source.path.absolute())}) + "\n")
+    checksum = _checked(folder, summary)
+    fields = {"input": str(stream.source.path.absolute()), "checksum": checksum}
+    (folder / SOURCE).write_text(json.dumps(fields) + "\n")
     vectors = np.load(path, mmap_mode="r")
     best = Best.of(len(texts), stream.request.top)
     for first in range(0, len(vectors), ROWS):
@@ -91,6 +95,23 @@ def indexed(
     numbers = np.unique(best.indices).tolist()
     lines = _lines_at(stream.source.lines(), numbers)
     return _results(stream, texts, best, lines), summary
+
+
+def _checked(folder: Path, summary: Summary) -> int:
+    """Returns the CRC-32 of the vectors. Raises UserError where it is not the one of an index that
+    was complete before."""
+    checksum = 0
+    with (folder / VECTORS).open("rb") as file:
+        while piece := file.read(1 << 20):
+            checksum = zlib.crc32(piece, checksum)
+    if summary.before == summary.rows and (folder / SOURCE).is_file():
+        fields = read_json(folder / SOURCE, "the source of an index")
+        if isinstance(fields, dict) and fields.get("checksum", checksum) != checksum:
+            raise UserError(
+                f"{folder / VECTORS} has changed since it was written; give --overwrite to build "
+                "the index anew"
+            )
+    return checksum
 
 
 def source_of(folder: Path) -> str:

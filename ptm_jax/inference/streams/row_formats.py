@@ -131,15 +131,18 @@ class Table(Format):
         return [_cell(cells.get(name, "")) for name in self.names]
 
     def _written(self, rows: Iterable[Sequence[str]]) -> bytes:
-        text = io.StringIO(newline="")
         if self.comma:
-            csv.writer(text, lineterminator="\n").writerows(rows)
-        else:
-            for row in rows:
-                text.write(
-                    "\t".join(" ".join(cell.split("\t")) for cell in map(_plain, row)) + "\n"
-                )
-        return text.getvalue().encode()
+            return "".join(map(csv_line, rows)).encode()
+        cells = ((" ".join(cell.split("\t")) for cell in map(_plain, row)) for row in rows)
+        return "".join("\t".join(row) + "\n" for row in cells).encode()
+
+
+def csv_line(cells: Sequence[object], separator: str = ",") -> str:
+    """Returns a row of a CSV and a line feed. A cell with a carriage return is quoted too, which
+    Python does only where the row ends with one."""
+    text = io.StringIO(newline="")
+    csv.writer(text, delimiter=separator, lineterminator="\r\n").writerow(cells)
+    return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _cell(value: object) -> str:

@@ -324,7 +324,7 @@ def complete(
 
 
 def _number(names: dict[str, int], name: str, part: str) -> int:
-    for spelled in (name, "_".join(name.split())):
+    for spelled in (name, " ".join(name.split()), "_".join(name.split())):
         if spelled in names:
             return names[spelled]
     raise unknown("relation" if part == "relation" else "entity", name, names)

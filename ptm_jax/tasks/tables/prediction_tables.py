@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+from ptm_jax.inference.streams.row_formats import csv_line
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 """{ending of a file: separator of its columns}."""
@@ -20,16 +20,15 @@ def lines(
     paired  whether the rows have a second text; ids: whether they have an "id"
     A missing value is an empty cell. A cell with separators, quotes or line ends is quoted.
     """
+<<<<<<< HEAD
     columns = ["id"] * ids + [name for name in COLUMNS if paired or name != "pair"]
     yield _line(columns, separator)
+=======
+    columns = [name for name in COLUMNS if paired or name != "pair"]
+    yield csv_line(columns, separator)
+>>>>>>> 076d3f71 (Streams of predictions: the input is never the output, an index has a checksum, tables quote carriage returns, doubled columns and fields are refused)
     for row in rows:
-        yield _line([cell(row.get(name)) for name in columns], separator)
-
-
-def _line(cells: list[str], separator: str) -> str:
-    text = io.StringIO()
-    csv.writer(text, delimiter=separator, lineterminator="\n").writerow(cells)
-    return text.getvalue()
+        yield csv_line([cell(row.get(name)) for name in columns], separator)
 
 
 def cell(value: object) -> str:
