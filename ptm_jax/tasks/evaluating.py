@@ -40,19 +40,13 @@ class Evaluation:
         """Whether the examples are of a table of the user's."""
         return isinstance(self.task.examples, OwnTable)
 
-<<<<<<< HEAD
     def write(self, path: str | Path, id_column: str | None = None) -> None:
         """Writes the prediction file (`write`), of a table with the ids of its rows. Raises
-        UserError."""
-        ids = self.task.examples.ids(self.source, id_column) if self.of_table else {}
-        write(path, self.task, self.examples, self.predictions, ids)
-=======
-    def write(self, path: str | Path) -> None:
-        """Writes the prediction file (`write`). Raises UserError for the file of the examples."""
+        UserError, also for the file of the examples."""
         if not Path(path).is_dir():
             check_apart(path, "the file of predictions", self.source.path)
-        write(path, self.task, self.examples, self.predictions)
->>>>>>> 076d3f71 (Streams of predictions: the input is never the output, an index has a checksum, tables quote carriage returns, doubled columns and fields are refused)
+        ids = self.task.examples.ids(self.source, id_column) if self.of_table else {}
+        write(path, self.task, self.examples, self.predictions, ids)
 
     def by_class(self) -> Mapping[str, ClassScores]:
         """Returns the figures of each class, of examples with labels; {} of a kind without

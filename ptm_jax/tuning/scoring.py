@@ -32,11 +32,7 @@ def report(request: Request) -> Report:
     Raises UserError."""
     result = scored(request)
     if request.predictions is not None:
-<<<<<<< HEAD
         result.write(request.predictions, request.id_column)
-=======
-        result.write(request.predictions)
->>>>>>> 076d3f71 (Streams of predictions: the input is never the output, an index has a checksum, tables quote carriage returns, doubled columns and fields are refused)
     if request.plot is not None:
         draw(request.plot, result.task, result.examples, result.predictions)
     document = {

@@ -20,13 +20,8 @@ def lines(
     paired  whether the rows have a second text; ids: whether they have an "id"
     A missing value is an empty cell. A cell with separators, quotes or line ends is quoted.
     """
-<<<<<<< HEAD
     columns = ["id"] * ids + [name for name in COLUMNS if paired or name != "pair"]
-    yield _line(columns, separator)
-=======
-    columns = [name for name in COLUMNS if paired or name != "pair"]
     yield csv_line(columns, separator)
->>>>>>> 076d3f71 (Streams of predictions: the input is never the output, an index has a checksum, tables quote carriage returns, doubled columns and fields are refused)
     for row in rows:
         yield csv_line([cell(row.get(name)) for name in columns], separator)
 
