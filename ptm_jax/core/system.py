@@ -14,7 +14,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from types import FunctionType
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError, check_range
@@ -137,14 +137,21 @@ class ChangedPhase(Phase):
 
 
 def batch_warmup(
-    first: int, last: int, *, rows: int, length: int, stages: int, multiple: int = 1
-) -> tuple[Phase, ...]:
+    first: int,
+    last: int,
+    *,
+    rows: int,
+    length: int,
+    stages: int,
+    multiple: int = 1,
+    changes: tuple[tuple[str, Any], ...] = (),
+) -> tuple[ChangedPhase, ...]:
     """Returns phases whose batch grows from `first` to below `last` rows in equal increments.
 
     Each of the `stages` reads the same share of about `rows` rows, in whole steps, so that the
     warm-up is measured in text and not in updates (ModernBERT: 768 to 4,608 over 50 billion tokens,
-    Warner et al. 2024, Table 3). Batches are multiples of `multiple`. The phase that follows should
-    be a `ChangedPhase` with `continues`, too.
+    Warner et al. 2024, Table 3). Batches are multiples of `multiple`, and all have the
+    `changes`. The phase that follows should be a `ChangedPhase` with `continues`, too.
     """
     sizes = [first + (last - first) * stage / stages for stage in range(stages)]
     batches = [max(multiple, round(size / multiple) * multiple) for size in sizes]
@@ -153,6 +160,7 @@ def batch_warmup(
             steps=max(1, round(rows / stages / batch)),
             batch=batch,
             length=length,
+            changes=changes,
             continues=number > 0,
         )
         for number, batch in enumerate(batches)
@@ -222,6 +230,9 @@ def in_effect(system: System, params: Params) -> Params:
     return {name: params[name] for name in system.towers if name in params}
 
 
+Tiling = Literal["middle", "cyclic", "centre"]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Experiment:
     """A System on data. `configs/` contains experiments and `ptm train` runs them.
@@ -230,6 +241,9 @@ class Experiment:
     init            initial model: a workdir or a published checkpoint, or pairs (tower or parameter
                     path, model); a file of word vectors, or ("embeddings", model), fills the
                     embedding layer alone; None: random initialisation
+    tiling          how parameters of a smaller initial model fill larger ones
+                    (`training.start.tiling`): "middle", "cyclic" or "centre"; None: sizes must be
+                    equal
     tokenizer       replaces the system's tokenizer if `data` is not prepared yet
     epochs          number of epochs, in place of the recipe's steps. The recipe then gives only the
                     shares of the phases, and the warm-up is scaled alike. None: the recipe's steps
@@ -248,6 +262,7 @@ class Experiment:
     system: System
     data: tuple[str, ...] = ("pydocs",)
     init: str | tuple[tuple[str, str], ...] | None = None
+    tiling: Tiling | None = None
     tokenizer: Any = None
     epochs: float | None = None
     heldout: float = 0.02
@@ -278,6 +293,10 @@ class Experiment:
         if self.impl not in get_args(Impl):
             raise ValueError(
                 f"impl is {self.impl!r}; it must be one of {', '.join(get_args(Impl))}"
+            )
+        if self.tiling is not None and self.tiling not in get_args(Tiling):
+            raise ValueError(
+                f"tiling is {self.tiling!r}; it must be one of {', '.join(get_args(Tiling))}"
             )
         if self.epochs is not None and not 0 < self.epochs < math.inf:
             raise ValueError(

@@ -52,6 +52,7 @@ from ptm_jax.training.steps import fitting, flops
 from ptm_jax.training.steps.building import building
 from ptm_jax.training.steps.phase_work import Phases
 from ptm_jax.training.steps.step import TrainState, jitted
+from ptm_jax.training.updates import schedules
 
 Callback = Callable[[int, str, Mapping[str, float]], Any]
 """Called as `callback(step, split, values)` with every line of the log: split "train" after every
@@ -95,7 +96,8 @@ class Training:
         self.baseline = evaluation.unigram_baseline(
             corpus.counts("train"), heldout, corpus.uncounted
         )
-        self.checkpoints = Checkpoints(workdir, config.keep)
+        self.stable = schedules.stable_steps(self.recipe.schedule, self.recipe.steps)
+        self.checkpoints = Checkpoints(workdir, config.keep, pinned=self.stable)
         self.log = logs.RunLog(workdir, config.metrics, config.system.name)
         self.tokens, self.seconds, self.window = 0.0, 0.0, evaluation.Window()
 
@@ -142,7 +144,9 @@ class Training:
         """Returns `params` with the parameters of the initial model."""
         padding = self.program.padding
         params = jax.jit(lambda params: padding.cut(params, "params/"))(params)
-        params = initial.begin(params, self.init, self.config.system, self.corpus.tokenizer)
+        config, tokenizer = self.config, self.corpus.tokenizer
+        params = initial.begin(params, self.init, config.system, tokenizer, config.tiling)
+        initial.remark_decay(self.init, config)
         params = self.program.begun(params, params)
         return jax.jit(
             lambda params: padding.fill(params, "params/"), out_shardings=self.shardings.params
@@ -359,6 +363,7 @@ def _steps(run, state, done, end, phase, *, stream, bar):
             run.write(done, "heldout", values)
             state = run.heard(state, values)
             run.ended |= run.watch is not None and run.watch(done, run.program, state.params)
-        if config.save_every and done % config.save_every == 0 and done < end:
+        regular = config.save_every and done % config.save_every == 0 and done < end
+        if regular or done == run.stable < run.recipe.steps:
             run.save(state, {"phase": phase, "stream": stream.state()}, done)
     return state, done

@@ -10,6 +10,8 @@ tokenizer/     the tokenizer that made the token ids
 sentence/      optional: pooling, layers and prompts of a sentence-transformers folder that the run
                began with
 data/          the corpus, unless it was prepared elsewhere
+decayed_N/     optional: a workdir with the checkpoint of step N, the end of a decay, from before
+               the run got more steps
 checkpoints/   see `training.checkpoints`; metrics.jsonl, tensorboard/, loss.png, report.md: see
                `training.logs.logs`
 """
@@ -71,6 +73,23 @@ def steps_of(workdir: Path) -> list[int]:
     """Returns the steps of all checkpoints, ascending, including damaged ones."""
     matches = (_STEP.fullmatch(path.name) for path in (workdir / "checkpoints").glob("step_*"))
     return sorted(int(match[1]) for match in matches if match)
+
+
+def set_aside(workdir: Path) -> Path:
+    """Copies the last checkpoint of a run, with its record, into a workdir of its own inside.
+    Returns that folder."""
+    last = max(steps_of(workdir))
+    folder, draft = workdir / f"decayed_{last:08d}", workdir / f"draft_decayed_{last:08d}"
+    if not folder.is_dir():
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.copytree(checkpoint_of(workdir, last), checkpoint_of(draft, last))
+        for name in ("config.json", "config.txt"):
+            shutil.copyfile(workdir / name, draft / name)
+        for name in ("tokenizer", SENTENCE):
+            if (workdir / name).is_dir():
+                copy_folder(workdir / name, draft / name)
+        os.rename(draft, folder)
+    return folder
 
 
 def read(workdir: Path, *, corpus: bool = False) -> dict[str, Any]:

@@ -5,7 +5,16 @@ import shutil
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.recipe import Constant, Cosine, InverseSqrt, Linear, Phase, Recipe, Staircase
+from ptm_jax.core.recipe import (
+    Constant,
+    Cosine,
+    InverseSqrt,
+    Linear,
+    Phase,
+    Recipe,
+    Staircase,
+    WarmupStableDecay,
+)
 from ptm_jax.training import workdirs
 from ptm_jax.training.start import longer
 from support import tiny_runs as tiny
@@ -141,3 +150,52 @@ def test_rates_may_change_when_the_steps_are_done(short, text, tmp_path, capsys)
     assert "has 8 of 9 steps; system.recipe.schedule" in capsys.readouterr().err
     with pytest.raises(UserError, match="--more is -1"):
         longer.lengthened(tiny.config, workdir, -1)
+
+
+DECAY = ["recipe.schedule=WarmupStableDecay(warmup=2, decay=2)", "keep=1"]
+
+
+@pytest.mark.full
+def test_a_decayed_run_goes_back_to_its_stable_checkpoint(text, tmp_path, capsys):
+    """The longer run is the one that had the steps from the beginning, to the bit; the decayed
+    model stays usable."""
+    workdir, begun = tmp_path / "run", tmp_path / "begun"
+    assert trained(text, workdir, 3, *DECAY) == 0
+    assert workdirs.steps_of(workdir) == [7, 9]
+    decayed = tiny.checkpoint(workdir)
+    capsys.readouterr()
+    assert trained(text, workdir, 3, *DECAY, more=["--more", "4"]) == 0
+    assert "going on from step 7; the decayed model is kept in" in capsys.readouterr().err
+    assert trained(text, begun, 7, *DECAY) == 0
+    assert tiny.checkpoint(workdir) == tiny.checkpoint(begun)
+    assert tiny.metrics(workdir) == tiny.metrics(begun)
+    assert workdirs.steps_of(workdir) == [11, 13]
+    folder = workdir / "decayed_00000009"
+    assert tiny.checkpoint(folder) == decayed
+    assert ptm("evaluate", folder) == 0
+    record = workdirs.read(workdir)
+    assert [part["step"] for part in record["earlier"]] == [7] and "back" not in record
+    assert (
+        trained(text, tmp_path / "on", 3, "recipe.schedule=Constant()", more=["--init", workdir])
+        == 0
+    )
+    assert "its learning rate had decayed from step 11 on" in capsys.readouterr().err
+    stable = workdirs.checkpoint_of(workdir, 11)
+    assert (
+        trained(text, tmp_path / "fresh", 3, "recipe.schedule=Constant()", more=["--init", stable])
+        == 0
+    )
+    assert "had decayed" not in capsys.readouterr().err
+
+
+def test_where_a_longer_run_goes_back_to(tmp_path):
+    def made(steps, *saved, schedule=WarmupStableDecay(warmup=2, decay=20)):  # noqa: B008
+        for step in saved:
+            workdirs.checkpoint_of(tmp_path, step).mkdir(parents=True, exist_ok=True)
+        phases = (Phase(steps=steps, batch=1, length=1),)
+        return Recipe(phases=phases, lr=0.1, schedule=schedule)
+
+    assert longer.back_to(tmp_path, made(150, 100), 100) is None  # no stable checkpoint
+    assert longer.back_to(tmp_path, made(150, 80, 100), 100) == 80
+    assert longer.back_to(tmp_path, made(100), 100) is None  # no more steps
+    assert longer.back_to(tmp_path, made(150, schedule=Linear()), 100) is None

@@ -2,7 +2,9 @@
 and objective, Muon, the z-loss and an average, resumed to the bit."""
 
 import dataclasses
+import re
 import shutil
+from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
@@ -123,6 +125,27 @@ def test_a_warm_up_is_counted_in_rows():
     for phase in phases:
         assert abs(phase.steps * phase.batch - 10**7 / 8) <= phase.batch / 2
     assert [phase.continues for phase in phases] == [False] + [True] * 7
+
+
+def test_the_file_of_the_page_builds_in_each_phase():
+    """docs/modern_encoder.md: its Python is a config whose phases have the same parameters."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "modern_encoder.md").read_text()
+    [code] = re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)
+    names = {}
+    exec(compile(code, "modern.py", "exec"), names)
+    own = names["config"]
+
+    def batch_of(phase):
+        part = own.system if phase is None else in_phase(own.system, phase)
+        vocab = own.system.corruption.vocab
+        fields = part.examples.batch_spec(16, vocab)
+        batch = {name: jnp.zeros((4, *dims), kind) for name, (dims, kind) in fields.items()}
+        return batch | {"rows": jnp.arange(4)}
+
+    phases = Phases(own, make_mesh({"data": 1}), batch_of)
+    works = [phases.at(number) for number in range(len(own.system.recipe.phases))]
+    kinds = [type(work.program.system.objective).__name__ for work in works]
+    assert kinds == ["ZLossLM"] * 3 + ["ZLossMLM"] * 3
 
 
 def test_what_a_phase_cannot_change():

@@ -95,9 +95,9 @@ class Args:
     is trained further)."""
     more: options.Number = None
     """Train the complete run of --workdir for N more steps, in its last phase; the system may be
-    left out. The schedule must
-    have the same rates at the steps that are done (Constant, InverseSqrt, Staircase); for others
-    give one for the added steps: --set recipe.schedule='Constant()' recipe.lr=1e-5."""
+    left out. The schedule must have the same rates at the steps that are done (Constant,
+    InverseSqrt, Staircase); WarmupStableDecay goes on from the checkpoint before its decay; for
+    others give one for the added steps: --set recipe.schedule='Constant()' recipe.lr=1e-5."""
     batch: options.Number = None
     """Examples in a step of fine-tuning (default: the task's)."""
     length: options.Number = None

@@ -24,7 +24,8 @@ from ptm_jax.convert.libraries.sentence_folder import Sentence
 from ptm_jax.convert.words import wordfiles
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.spec.classes import Kinds
+from ptm_jax.core.recipe import Recipe
+from ptm_jax.core.spec.classes import Kinds, kinds_of
 from ptm_jax.core.spec.own_code import own_kinds
 from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.system import System
@@ -89,6 +90,20 @@ class Initial:
     def record(self) -> Mapping[str, Any]:
         """The record of a run. Raises UserError."""
         return workdirs.read(self.workdir)
+
+    @property
+    def step(self) -> int:
+        """The step of the checkpoint of a run."""
+        _, named = workdirs.place_of(self.folder)
+        return max(workdirs.steps_of(self.workdir), default=0) if named is None else named
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """The recipe of a run; None if its record has none that can be read."""
+        try:
+            return rebuild(self.record["config"]["system"]["recipe"], kinds_of(), "recipe")
+        except (UserError, KeyError):
+            return None
 
     @functools.cached_property
     def kinds(self) -> Kinds:

@@ -12,17 +12,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from ptm_jax.adapt.parameters.freezing import renewed
+from ptm_jax.adapt.parameters.levels import stacked
 from ptm_jax.convert.engine import Report
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError, closest
 from ptm_jax.core.paths import flatten, unflatten
-from ptm_jax.core.system import Experiment, System, adapted
+from ptm_jax.core.system import Experiment, System, Tiling, adapted
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.encoder_traits import EntityTables, GrownTransformer
 from ptm_jax.objectives.text.text_traits import BeginsWithLanguageModels
+from ptm_jax.training import workdirs
 from ptm_jax.training.logs import console
 from ptm_jax.training.start import given_vectors
 from ptm_jax.training.start.init_models import TABLES, Init, Initial, Initials, opened
+from ptm_jax.training.start.tiling import fits, tiled
+from ptm_jax.training.updates import schedules
 
 
 def check(config: Experiment, init: Initials | None = None) -> None:
@@ -58,11 +62,13 @@ def begin(
     init: Init | Initials,
     system: System,
     tokenizer: Callable[[], Any] | None = None,
+    tiling: Tiling | None = None,
 ) -> Mapping[str, Any]:
     """Returns `params` with the parameters of the models in `init`.
 
     They are on the shardings of `params`, with the vectors that `init` gives to the tokens of
-    `tokenizer()`.
+    `tokenizer()`. With `tiling` those of a smaller model fill larger ones
+    (`training.start.tiling`).
 
     A head that the model lacks, or has in another shape, keeps its random initialisation, with a
     line on stderr. Encoders must match, except for parameters added by adaptations. Raises
@@ -78,11 +84,34 @@ def begin(
         elif source.at in (parts := _language_models(system)):
             params = _with_language_model(params, source, system, parts[source.at])
         else:
-            params = _with_model(params, source, system)
+            params = _with_model(params, source, system, tiling)
     return params
 
 
-def _with_model(params: Mapping[str, Any], source: Initial, system: System) -> Mapping[str, Any]:
+def remark_decay(init: Init | Initials, config: Experiment) -> None:
+    """Prints a line for each model of a run whose rate had decayed (`WarmupStableDecay`).
+
+    Text is learnt further from a checkpoint before the decay (Hägele et al. 2024, arXiv
+    2405.18392)."""
+    if config.system.examples.labelled:
+        return
+    for model in opened(init).models:
+        recipe = None if model.published else model.recipe
+        if recipe is None:
+            continue
+        stable = schedules.stable_steps(recipe.schedule, recipe.steps)
+        if stable is not None and model.step > stable:
+            before = workdirs.checkpoint_of(model.workdir, stable)
+            other = f"--init {before}" if before.is_dir() else "an earlier checkpoint"
+            console.say(
+                f"{model.path}: its learning rate had decayed from step {stable:,} on; to train it "
+                f"further on text, take {other}"
+            )
+
+
+def _with_model(
+    params: Mapping[str, Any], source: Initial, system: System, tiling: Tiling | None
+) -> Mapping[str, Any]:
     """Returns `params` with the subtree `source.at` loaded from a model. Raises UserError."""
     flat = flatten(params)
     target = {name: leaf for name, leaf in flat.items() if _is_below(name, source.at)}
@@ -101,6 +130,7 @@ def _with_model(params: Mapping[str, Any], source: Initial, system: System) -> M
     model = {name: leaf for name, leaf in model.items() if not _matches(name, fresh)}
 
     used, drawn, reshaped = set(), [], []
+    layers = stacked(params, adapted(system).towers)
     for name, leaf in target.items():
         key = name if name in model else re.sub(r"/heads_\w+/summary/", "/heads_pool/", name)
         array = model.get(key)
@@ -108,10 +138,14 @@ def _with_model(params: Mapping[str, Any], source: Initial, system: System) -> M
             flat[name] = _placed(array, leaf)
             used.add(key)
             drawn += [name] if name in new else []
+        elif array is not None and tiling and fits(array.shape, leaf.shape):
+            flat[name] = _placed(tiled(array, leaf, tiling, layers[name]), leaf)
+            used.add(key)
         elif array is not None and "/heads_" not in name:
+            larger = ", or --set tiling=middle" if fits(array.shape, leaf.shape) else ""
             raise UserError(
                 f"{source.path} does not fit: {name} has the shape {list(array.shape)} there and "
-                f"{list(leaf.shape)} here; take a system of its size"
+                f"{list(leaf.shape)} here; take a system of its size{larger}"
             )
         elif _matches(name, added):
             continue

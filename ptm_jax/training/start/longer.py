@@ -3,13 +3,15 @@
 The last phase may get more steps if the run that has them from the beginning is the same up to the
 step that is done: then the longer run equals it bit for bit. A schedule whose rates at the steps
 that are done depend on the number of all steps (`Linear`, `Cosine`) is refused, unless the complete
-run is given another schedule for the added steps.
+run is given another schedule for the added steps. A run with a last decay (`WarmupStableDecay`)
+goes back to its checkpoint before the decay; the decayed model is set aside in a folder of its own.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -52,7 +54,9 @@ def admitted(
                 f"{workdir} has {done:,} of {before:,} steps; {others[0][0]} may change when they "
                 "are done: run the same command again first"
             )
-    elif not _same_rates(recipe, before, min(done, before)):
+    elif back_to(workdir, recipe, before) is None and not _same_rates(
+        recipe, before, min(done, before)
+    ):
         kind = type(recipe.schedule).__name__
         raise UserError(
             f"{workdir}: with {recipe.steps:,} steps in place of {before:,} the schedule {kind} "
@@ -67,6 +71,16 @@ def admitted(
                 "a finished run is none of them; choose another --workdir"
             )
     return []
+
+
+def back_to(workdir: Path, recipe: Recipe, before: int) -> int | None:
+    """Returns the step of the checkpoint from which a run of `before` steps goes on with the longer
+    `recipe`, or None if it goes on from its last one, or cannot."""
+    stable, done = schedules.stable_steps(recipe.schedule, before), _done(workdir)
+    if stable is None or not stable < done <= before < recipe.steps:
+        return None
+    saved = stable in workdirs.steps_of(workdir)
+    return stable if saved and _same_rates(recipe, before, stable) else None
 
 
 def lengthened(config: Experiment, workdir: Path, more: int) -> Experiment:
@@ -104,6 +118,8 @@ def _explained(recipe: Recipe, workdir: Path, done: int, planned: int) -> str:
             f"{workdir} has {done:,} of {planned:,} steps: it goes on to {planned:,}; give --more "
             "again for steps after them"
         )
+    back = back_to(workdir, recipe, planned)
+    done = done if back is None else back
     rates = schedules.build(recipe.schedule, recipe.lr, recipe.steps)
     first, last = (float(rates(jnp.asarray(step))) for step in (done, recipe.steps - 1))
     kind, warmup = type(recipe.schedule).__name__, vars(recipe.schedule).get("warmup", 0)
@@ -120,13 +136,29 @@ def _explained(recipe: Recipe, workdir: Path, done: int, planned: int) -> str:
     )
 
 
-def earlier(workdir: Path, record: Mapping[str, Any], config: Experiment) -> list[dict[str, Any]]:
-    """Returns [{"step", "recipe"}] of the recipes that the run had up to a step, for its record."""
+def earlier(workdir: Path, record: Mapping[str, Any], config: Experiment) -> dict[str, Any]:
+    """Returns the fields of the record of a run that had other recipes.
+
+    "earlier" is [{"step", "recipe"}] of each recipe that it had up to a step; "back" the step to
+    which its checkpoints go back now (`went_back`)."""
     before = record["config"]["system"]["recipe"]
-    known = list(record.get("earlier", []))
+    known = {name: record[name] for name in ("earlier", "back") if name in record}
     if before == spec.to_json(config.system.recipe) or not (done := _done(workdir)):
         return known
-    return [*known, {"step": done, "recipe": before}]
+    steps = sum(phase["steps"] for phase in before["phases"])
+    back = back_to(workdir, config.system.recipe, steps)
+    last = {"step": done if back is None else back, "recipe": before}
+    known["earlier"] = [*known.get("earlier", []), last]
+    return known | ({} if back is None else {"back": back})
+
+
+def went_back(workdir: Path, record: dict[str, Any]) -> dict[str, Any]:
+    """Returns the record without "back", after later checkpoints were removed.
+    The last of them was copied before (`workdirs.set_aside`)."""
+    for step in workdirs.steps_of(workdir):
+        if step > record["back"]:
+            shutil.rmtree(workdirs.checkpoint_of(workdir, step))
+    return {name: value for name, value in record.items() if name != "back"}
 
 
 def continued(config: Experiment, workdir: Path) -> Experiment:

@@ -325,9 +325,13 @@ def _keep(config: Experiment, workdir: Path, corpus: Corpus, init: Initials) -> 
         old = None if first else workdirs.read(workdir)
         if command := workdirs.command(old):
             record["command"] = command
-        if old is not None and (earlier := longer.earlier(workdir, old, config)):
-            record["earlier"] = earlier
+        record |= {} if old is None else longer.earlier(workdir, old, config)
+        if (back := record.get("back")) is not None and "back" not in old:
+            folder = workdirs.set_aside(workdir)
+            console.say(f"going on from step {back}; the decayed model is kept in {folder}")
         workdirs.write(workdir, record, config)
+        if back is not None:
+            workdirs.write(workdir, longer.went_back(workdir, record), config)
         if not (workdir / "tokenizer").exists():
             workdirs.copy_folder(corpus.dir / "tokenizer", workdir / "tokenizer")
         if first and (sentence := init.sentence()) is not None:

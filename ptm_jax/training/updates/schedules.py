@@ -29,6 +29,7 @@ from ptm_jax.core.recipe import (
     InverseSqrt,
     Linear,
     OneCycle,
+    Schedule,
     SlantedTriangular,
     Staircase,
     WarmupStableDecay,
@@ -44,6 +45,18 @@ def build(schedule: Any, peak: float, total_steps: int) -> Rate:
         f"no schedule is known for {type(schedule).__name__}; register one with "
         "schedules.build.register"
     )
+
+
+def stable_steps(schedule: Schedule, total_steps: int) -> int | None:
+    """Returns the number of steps before a last decay, from which a longer run may go on.
+    None for a schedule that has none."""
+    if not isinstance(schedule, WarmupStableDecay):
+        return None
+    return min(_decay_begins(schedule, total_steps), total_steps)
+
+
+def _decay_begins(schedule: WarmupStableDecay, total_steps: int) -> int:
+    return max(total_steps - schedule.decay, schedule.warmup)
 
 
 def _ramp(step, warmup: int):
@@ -77,7 +90,7 @@ def _decaying(schedule: Linear | Cosine, peak: float, total_steps: int) -> Rate:
 @build.register
 def _stable(schedule: WarmupStableDecay, peak: float, total_steps: int) -> Rate:
     """The decay begins `decay` steps before the end, but not before the warm-up has ended."""
-    begin = max(total_steps - schedule.decay, schedule.warmup)
+    begin = _decay_begins(schedule, total_steps)
 
     def rate(step):
         done = _progress(step, begin, total_steps)
