@@ -77,19 +77,15 @@ class Checkpoints:
     """The checkpoints of a run.
 
     workdir   the run's directory; its subfolder is `checkpoints`
-    keep      number of newest checkpoints to keep
-    pinned    a step whose checkpoint is kept, too, or None
+    keep      number of newest checkpoints to keep, beside that of the step `pinned` (or None)
     writable  False for readers, which may read while a run writes
     """
 
-    def __init__(
-        self, workdir: str | os.PathLike, keep: int = 2, *, pinned: int | None = None,
-        writable: bool = True,
-    ):  # fmt: skip
+    def __init__(self, workdir: str | os.PathLike, keep: int = 2, *, writable: bool = True):
         if keep < 1:
             raise UserError(f"keep is {keep}; at least 1 checkpoint must stay")
         self.root = Path(workdir).absolute() / "checkpoints"
-        self.keep, self.pinned = keep, pinned
+        self.keep, self.pinned = keep, None
         self._copies: dict[str, jax.Array] = {}
         self._thread: threading.Thread | None = None
         self._error: UserError | None = None
@@ -264,8 +260,7 @@ class Checkpoints:
 
     def _retire(self, newest: int) -> None:
         past = [step for step in self.steps() if step <= newest and step not in self._bad]
-        pinned = {self.pinned} if self.pinned in past else set()
-        for step in set(self.steps()) - set(past[-self.keep :]) - pinned:
+        for step in set(self.steps()) - {*past[-self.keep :], self.pinned}:
             self._drop(step)
 
     def _drop(self, step: int) -> None:

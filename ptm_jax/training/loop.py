@@ -97,7 +97,8 @@ class Training:
             corpus.counts("train"), heldout, corpus.uncounted
         )
         self.stable = schedules.stable_steps(self.recipe.schedule, self.recipe.steps)
-        self.checkpoints = Checkpoints(workdir, config.keep, pinned=self.stable)
+        self.checkpoints = Checkpoints(workdir, config.keep)
+        self.checkpoints.pinned = self.stable
         self.log = logs.RunLog(workdir, config.metrics, config.system.name)
         self.tokens, self.seconds, self.window = 0.0, 0.0, evaluation.Window()
 

@@ -52,12 +52,12 @@ system = dataclasses.replace(
             Phase(steps=4, batch=4, length=32),
         ),
         lr=1e-3,
-        optimizer=Muon(),
+        optimizer=Muon(iterations=1),
         schedule=WarmupStableDecay(warmup=2, decay=3),
         clip=None,
     ),
 )
-config = dataclasses.replace(tiny.config, system=system, save_every=2, eval_every=4)
+config = dataclasses.replace(tiny.config, system=system, save_every=2, eval_every=8)
 
 
 @pytest.fixture(scope="module", autouse=True)

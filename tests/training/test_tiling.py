@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -15,7 +17,9 @@ from ptm_jax.objectives.text.language import MLM
 from ptm_jax.systems.transformers import modernbert
 from ptm_jax.training.checkpoints import restore_params
 from ptm_jax.training.loop import train
+from ptm_jax.training.start import initial
 from ptm_jax.training.start.tiling import tiled
+from ptm_jax.training.steps.step import program
 from support import tiny_runs as tiny
 
 
@@ -61,7 +65,7 @@ def experiment(layers, width, heads, text, **options):
     encoder = modernbert.encoder(block, vocab=tiny.VOCAB, layers=layers, limit=32)
     recipe = Recipe(
         phases=(Phase(steps=1, batch=4, length=16),),
-        lr=1e-30,
+        lr=1e-3,
         schedule=Constant(),
         optimizer=AdamW(weight_decay=0.0),
     )
@@ -71,21 +75,20 @@ def experiment(layers, width, heads, text, **options):
 
 
 @pytest.mark.full
-def test_a_run_begins_with_the_tiles_of_a_smaller_one(tmp_path):
+def test_a_model_begins_with_the_tiles_of_a_smaller_run(tmp_path):
     text, small = tiny.write_text(tmp_path / "text.txt"), str(tmp_path / "small")
     train(experiment(2, 8, 2, text), small, quiet=True)
-    larger = experiment(3, 12, 3, text, init=small, tiling="middle")
-    train(larger, tmp_path / "large", quiet=True)
-    before, after = (
-        paths.flatten(restore_params(folder)[0]) for folder in (small, tmp_path / "large")
-    )
-    for path, leaf in after.items():
-        leaf = np.asarray(leaf)
+    system = experiment(3, 12, 3, text).system
+    fields = system.examples.batch_spec(16, tiny.VOCAB)
+    batch = {name: jnp.zeros((4, *dims), kind) for name, (dims, kind) in fields.items()}
+    shapes = jax.eval_shape(program(system, 0).init, batch | {"rows": jnp.arange(4)}).params
+    drawn = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)
+    before = paths.flatten(restore_params(small)[0])
+    for path, leaf in paths.flatten(initial.begin(drawn, small, system, tiling="middle")).items():
         expected = definition(np.asarray(before[path]), leaf, "middle", "/stack/block/" in path)
         np.testing.assert_array_equal(leaf, expected, err_msg=path)
-    assert any(leaf.shape != before[path].shape for path, leaf in after.items())
-    plain = dataclasses.replace(larger, tiling=None)
+    assert any(leaf.shape != before[path].shape for path, leaf in paths.flatten(drawn).items())
     with pytest.raises(UserError, match="take a system of its size, or --set tiling=middle"):
-        train(plain, tmp_path / "refused", quiet=True)
+        initial.begin(drawn, small, system)
     with pytest.raises(ValueError, match="tiling is 'top'; it must be one of middle, cyclic, ce"):
-        dataclasses.replace(larger, tiling="top")
+        experiment(3, 12, 3, text, tiling="top")
