@@ -14,7 +14,7 @@ from ptm_jax.encoders.model import Model
 from ptm_jax.nn.attention.rotary import LocalLayers
 from ptm_jax.nn.heads.vocabulary import MLMHead
 from ptm_jax.objectives.text.language import MLM
-from ptm_jax.systems.transformers import modernbert
+from ptm_jax.systems.transformers.modern import modernbert
 from ptm_jax.training.checkpoints import restore_params
 from ptm_jax.training.loop import train
 from ptm_jax.training.start import initial

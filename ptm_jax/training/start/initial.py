@@ -142,11 +142,7 @@ def _with_model(
             flat[name] = _placed(tiled(array, leaf, tiling, layers[name]), leaf)
             used.add(key)
         elif array is not None and "/heads_" not in name:
-            larger = ", or --set tiling=middle" if fits(array.shape, leaf.shape) else ""
-            raise UserError(
-                f"{source.path} does not fit: {name} has the shape {list(array.shape)} there and "
-                f"{list(leaf.shape)} here; take a system of its size{larger}"
-            )
+            raise _unequal(source, name, array, leaf)
         elif _matches(name, added):
             continue
         elif array is not None:
@@ -171,6 +167,14 @@ def _with_model(
     if lines := [f"{text}: {_tops(sorted(names))}" for text, names in remarks.items() if names]:
         console.say(f"{source.path}: {'; '.join(lines)}")
     return unflatten(flat)
+
+
+def _unequal(source: Initial, name: str, array: jax.Array, leaf: jax.Array) -> UserError:
+    larger = ", or --set tiling=middle" if fits(array.shape, leaf.shape) else ""
+    return UserError(
+        f"{source.path} does not fit: {name} has the shape {list(array.shape)} there and "
+        f"{list(leaf.shape)} here; take a system of its size{larger}"
+    )
 
 
 def _arrays_of(source: Initial, system: System) -> tuple[dict[str, Any], Report]:
