@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ptm_jax.runs.evaluations import Evaluation
-from ptm_jax.tasks import bilingual, completion, properties, wordsets
+from ptm_jax.tasks import bilingual, completion, properties, searching, wordsets
 
 
 def kinds() -> tuple[Evaluation, ...]:
-    """Returns the evaluations of word vectors and of graphs."""
-    modules = wordsets, properties, bilingual, completion
+    """Returns the evaluations of word vectors, of graphs and of searches."""
+    modules = wordsets, properties, bilingual, completion, searching
     return tuple(evaluation for module in modules for evaluation in module.EVALUATIONS)

@@ -16,6 +16,8 @@ Example:
   ptm evaluate aligned/first.txt --task dictionary --data de-en.txt --beside aligned/second.txt
   ptm evaluate runs/biskip --task retrieval --data flickr.de flickr.en --languages de en
   ptm evaluate runs/transe --task links --data kg/umls --json
+  ptm evaluate runs/pairs --task sts --data STS-B
+  ptm evaluate runs/pairs --task search --data scifact
   ptm evaluate runs/kgbert --task links --data kg/umls --batches 4
   ptm evaluate runs/retro --task squad2_retro --data SQuAD --beside runs/sketchy
 

@@ -17,3 +17,34 @@ def of_ranks(ranks: Sequence[int], top: int = 10) -> dict[str, float]:
         f"recall_at_{top}": float(np.mean(inside)),
         "accuracy_at_1": float(np.mean(places == 1)),
     }
+
+
+def of_lists(
+    relevant: Sequence[Sequence[int]], every: Sequence[Sequence[int]], top: int = 10
+) -> dict[str, float]:
+    """Returns the means over queries of nDCG, the reciprocal rank and recall.
+
+    relevant  grades of the results of each query, the first result first; 0 is not relevant
+    every     grades of all judged documents of each query, one above 0 at least
+
+    The gain of a document is its grade (Jarvelin and Kekalainen 2002), as in trec_eval.
+    """
+    figures: dict[str, list[float]] = {}
+    for grades, judged in zip(relevant, every, strict=True):
+        best = sorted(judged, reverse=True)
+        hits = [place for place, grade in enumerate(grades[:top], 1) if grade > 0]
+        count = sum(grade > 0 for grade in judged)
+        one = {
+            f"ndcg_at_{top}": _gain(grades[:top]) / _gain(best[:top]),
+            f"mrr_at_{top}": 1 / hits[0] if hits else 0.0,
+            f"recall_at_{top}": len(hits) / count,
+            "recall_at_100": sum(grade > 0 for grade in grades[:100]) / count,
+        }
+        for name, value in one.items():
+            figures.setdefault(name, []).append(value)
+    return {name: float(np.mean(values)) for name, values in figures.items()}
+
+
+def _gain(grades: Sequence[int]) -> float:
+    """Returns the discounted gain of grades in their order; negative grades count 0."""
+    return float(sum(max(g, 0) / np.log2(place + 1) for place, g in enumerate(grades, 1)))
