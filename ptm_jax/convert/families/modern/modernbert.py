@@ -55,15 +55,15 @@ def theta(config: Config, kind: str) -> float:
     return angles.theta(config, THETAS[kind], kind, OLD_THETAS[kind])
 
 
-def encoder(config: Config) -> Transformer:
-    """Returns the encoder of a config."""
+def encoder(config: Config, local: LocalLayers) -> Transformer:
+    """Returns the encoder of a config with a pattern of local layers."""
     layers = config.count("num_hidden_layers")
     block = modernbert.block(
         layers=layers,
         width=config.positive("hidden_size"),
         heads=config.positive("num_attention_heads"),
         hidden=config.positive("intermediate_size"),
-        local=pattern(config, layers),
+        local=local,
         theta=theta(config, "full_attention"),
         local_theta=theta(config, "sliding_attention"),
         eps=config("norm_eps", float, 1e-5),
@@ -86,7 +86,7 @@ def encoder(config: Config) -> Transformer:
 
 def build(config: Config, architecture: str) -> System:
     """Returns the record of a checkpoint."""
-    core = encoder(config)
+    core = encoder(config, pattern(config, config.count("num_hidden_layers")))
     norm, init = core.stack.final_norm, core.stack.block.attention.out_init
     last = TruncatedNormal(core.embed.width**-0.5)
     fields = {
@@ -112,22 +112,29 @@ def build(config: Config, architecture: str) -> System:
     return record_with(config, parent, core, heads, HEADS[architecture])
 
 
-def lines(config: Config, architecture: str) -> tuple[Line, ...]:
-    """Returns the rename table. The first layer has no norm before its attention."""
+def encoder_lines() -> tuple[Line, ...]:
+    """Returns the lines of the encoder without queries, keys and values."""
     block, layer = "encoder/stack/block", f"{ROOT}layers.{{i}}."
     parts = enumerate(("ffn/up", "ffn/gate"))
     return (
         Line("encoder/embed/token", f"{ROOT}embeddings.tok_embeddings.weight"),
         Line("encoder/embed/norm", f"{ROOT}embeddings.norm", "norm"),
         Line(f"{block}/attention_norm", f"{layer}attn_norm", "norm", first=1),
-        *table.joined(f"{block}/attention", f"{layer}attn.Wqkv", "dense"),
         Line(f"{block}/attention/out", f"{layer}attn.Wo", "dense", ins=2),
         Line(f"{block}/ffn_norm", f"{layer}mlp_norm", "norm"),
         *(Line(f"{block}/{name}", f"{layer}mlp.Wi", "dense", part=(i, 2)) for i, name in parts),
         Line(f"{block}/ffn/down", f"{layer}mlp.Wo", "dense"),
         Line("encoder/stack/final_norm", f"{ROOT}final_norm", "norm"),
+    )
+
+
+def lines(config: Config, architecture: str) -> tuple[Line, ...]:
+    """Returns the rename table. The first layer has no norm before its attention."""
+    return (
+        *encoder_lines(),
+        *table.joined("encoder/stack/block/attention", f"{ROOT}layers.{{i}}.attn.Wqkv", "dense"),
         *table.vocabulary("head.dense", "head.norm", "decoder.bias", "decoder.weight"),
-        *_task_lines(("classify/summary", "choose/summary", "tag", "span")),
+        *task_lines(("classify/summary", "choose/summary", "tag", "span")),
         *(
             Line(f"heads_{name}", "classifier", "dense")
             for name in ("classify/classes", "choose/score", "tag/classes", "span/ends")
@@ -135,7 +142,7 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
     )
 
 
-def _task_lines(places: Sequence[str]) -> list[Line]:
+def task_lines(places: Sequence[str]) -> list[Line]:
     """Returns the lines of the transformations of the task heads."""
     kinds = (("dense", "dense"), ("norm", "norm"))
     return [
@@ -145,9 +152,8 @@ def _task_lines(places: Sequence[str]) -> list[Line]:
     ]
 
 
-def config(system: System) -> dict[str, Any]:
-    """Returns the fields of a config.json."""
-    core, heads = system.towers["main"].encoder, system.towers["main"].heads
+def encoder_fields(core: Transformer) -> dict[str, Any]:
+    """Returns the fields of a config.json that describe the encoder of a record."""
     embed, block, layers = core.embed, core.stack.block, core.stack.layers
     attention, ffn, norm = block.attention, block.ffn, core.stack.final_norm
     rotary, local = attention.rotary, attention.local
@@ -174,6 +180,14 @@ def config(system: System) -> dict[str, Any]:
         "attention_dropout": attention.dropout,
         "mlp_dropout": ffn.dropout,
         "initializer_range": embed.initializer.std,
+    }
+
+
+def config(system: System) -> dict[str, Any]:
+    """Returns the fields of a config.json."""
+    core, heads = system.towers["main"].encoder, system.towers["main"].heads
+    return {
+        **encoder_fields(core),
         "tie_word_embeddings": tied(heads, "mlm"),
         **_head_fields(heads),
     } | task_fields(heads)
