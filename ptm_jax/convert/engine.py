@@ -366,5 +366,9 @@ def write(
         ]
         line = parts[0][0].line
         axis = 0 if line.rows is not None or line.kind == "dense" else -1
-        tensor = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis)
+        if line.groups > 1:
+            pieces = [piece.reshape(line.groups, -1, *piece.shape[1:]) for piece in pieces]
+            tensor = np.concatenate(pieces, 1).reshape(-1, *pieces[0].shape[2:])
+        else:
+            tensor = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis)
         yield (name.removeprefix(family.root) if bare else name), tensor

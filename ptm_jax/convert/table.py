@@ -35,6 +35,8 @@ class Line:
 
     part    (index, of): ours is one of `of` equal parts of the published tensor along the output
             (GPT-2's c_attn)
+    groups  number of groups in the published output; each holds its share of all parts (NeoBERT's
+            heads, each with its query, key and value)
     rows    (first, of): ours is the rows from `first` of a published tensor with `of` rows (a
             vocabulary in clusters)
     first   the first layer that has the tensor; the layers before it have the identity, ones for a
@@ -49,6 +51,7 @@ class Line:
     ins: int = 1
     axes: tuple[int, ...] | None = None
     part: tuple[int, int] | None = None
+    groups: int = 1
     rows: tuple[int, int] | None = None
     first: int = 0
     shape: tuple[int, ...] | None = None
@@ -84,10 +87,12 @@ class Line:
             tensor = tensor.T
         if self.part is not None:
             index, of = self.part
-            if tensor.shape[-1] % of:
-                raise ValueError(f"its {tensor.shape[-1]} columns are not {of} equal parts")
-            size = tensor.shape[-1] // of
-            tensor = tensor[..., index * size : (index + 1) * size]
+            if tensor.shape[-1] % (of * self.groups):
+                raise ValueError(
+                    f"its {tensor.shape[-1]} columns are not {of * self.groups} equal parts"
+                )
+            lead = tensor.shape[:-1]
+            tensor = tensor.reshape(*lead, self.groups, of, -1)[..., index, :].reshape(*lead, -1)
         if self.rows is not None:
             tensor = tensor[self.rows[0] : self.rows[0] + shape[0]]
         if self.axes is not None:

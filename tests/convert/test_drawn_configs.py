@@ -176,6 +176,48 @@ def modernbert(draw):
     )
 
 
+def llama(draw, **more):
+    shared, each = int(draw.integers(1, 4)), int(draw.choice([4, 6, 10]))
+    heads = shared * int(draw.integers(1, 4))
+    flags = ("attention_bias", "mlp_bias", "tie_word_embeddings")
+    return dict(
+        hidden_size=heads * int(draw.choice([4, 6])),
+        num_attention_heads=heads,
+        num_key_value_heads=shared,
+        head_dim=each,
+        num_hidden_layers=draw.integers(1, 7),
+        intermediate_size=draw.integers(5, 40),
+        rope_parameters={"rope_theta": float(draw.choice([100.0, 250_000.0]))},
+        hidden_act=draw.choice(ACTS),
+        rms_norm_eps=draw.choice(EPS[1:]),
+        max_position_embeddings=draw.integers(20, 40),
+        **{name: draw.choice(FLAG) for name in flags},
+        **{name: draw.choice(values) for name, values in more.items()},
+    ) | dict(bos_token_id=1, eos_token_id=2)
+
+
+def ultrabert(draw):
+    words, every = llama(draw), int(draw.integers(1, 5))
+    phase, kinds = int(draw.integers(every)), ("sliding_attention", "full_attention")
+    layers = int(words["num_hidden_layers"])
+    thetas = {kind: {"rope_theta": float(draw.choice([100.0, 10_000.0]))} for kind in kinds}
+    return words | dict(
+        layer_types=[kinds[i % every == phase] for i in range(layers)],
+        sliding_window=int(draw.choice([1, 3, 40])),
+        prediction_head_size=int(draw.choice([5, 30])),
+        rope_parameters={kind: {"rope_type": "default", **one} for kind, one in thetas.items()},
+    )
+
+
+def rotary_bert(draw):
+    more = {"rope_parameters": {"rope_theta": float(draw.choice([50.0, 20_000.0]))}}
+    return bert(draw) | more
+
+
+def decoder(draw):
+    return modernbert(draw) | {"local_attention": int(draw.choice([4, 7, 10, 40]))}
+
+
 def pair(draw):
     def kind():
         return str(draw.choice(["bert", "roberta"]))
@@ -217,9 +259,13 @@ KINDS = {
     "XLMWithLMHeadModel": lambda draw: xlm(draw, sinusoidal_embeddings=FLAG),
     "FlaubertWithLMHeadModel": xlm,
     "XLNetLMHeadModel": xlnet, "EncoderDecoderModel": pair, "ModernBertForMaskedLM": modernbert,
+    "EuroBertForMaskedLM": llama, "UltrabertForMaskedLM": ultrabert,
+    "NomicBertForMaskedLM": rotary_bert, "GteForMaskedLM": rotary_bert,
+    "JinaEmbeddingsV3ForMaskedLM": rotary_bert, "ModernBertDecoderForCausalLM": decoder,
 }  # fmt: skip
 EACH = 2
-MORE = {"ModernBertForMaskedLM": 10}
+MORE = {"ModernBertForMaskedLM": 10, "EuroBertForMaskedLM": 5, "UltrabertForMaskedLM": 6}
+MORE |= {"NomicBertForMaskedLM": 3, "GteForMaskedLM": 3, "ModernBertDecoderForCausalLM": 5}
 """Draws of a family whose layers differ from one another."""
 
 

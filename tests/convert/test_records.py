@@ -55,7 +55,11 @@ SIZES["modernbert"] |= dict(pad_token_id=0, cls_token_id=1, sep_token_id=2)
 LLAMA = dict(vocab_size=61, hidden_size=8, num_hidden_layers=3, num_attention_heads=4)
 LLAMA |= dict(intermediate_size=12, max_position_embeddings=16, pad_token_id=0, bos_token_id=1)
 SIZES["eurobert"] = LLAMA | dict(eos_token_id=2, mask_token_id=3)
-SIZES |= dict.fromkeys(("nomic_bert", "gte"), LLAMA | dict(bos_token_id=None))
+SIZES |= dict.fromkeys(
+    ("nomic_bert", "gte", "neobert", "jina_embeddings_v3", "ultrabert"),
+    LLAMA | dict(eos_token_id=2),
+)
+SIZES["modernbert-decoder"] = SIZES["modernbert"]
 SIZES["encoder-decoder"] = dict(
     encoder={"model_type": "bert", **BERT}, decoder={"model_type": "roberta", **BERT}
 )
@@ -135,6 +139,25 @@ ODD = {
         "rope_theta": 250_000.0,
     },
     "nomic_bert": {"head_dim": 6, "type_vocab_size": 3, "tie_word_embeddings": False},
+    "modernbert-decoder": {
+        "classifier_bias": True,
+        "decoder_bias": False,
+        "local_attention": 6,
+        "num_labels": 5,
+        "classifier_dropout": 0.3,
+        "tie_word_embeddings": False,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+    },
+    "neobert": {"classifier_dropout": 0.3, "embedding_init_range": 0.1, "max_length": 8},
+    "jina_embeddings_v3": {"hidden_act": "relu", "tie_word_embeddings": False},
+    "ultrabert": {
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "sliding_window": 3,
+        "classifier_pooling": "mean",
+        "prediction_head_size": 5,
+        "num_key_value_heads": 2,
+        "classifier_dropout": 0.1,
+    },
     "gte": {"type_vocab_size": 0, "classifier_dropout": 0.3, "hidden_act": "silu"},
     "gpt2": {"scale_attn_by_inverse_layer_idx": True, "scale_attn_weights": False},
     "bart": {"encoder_layerdrop": 0.1, "decoder_layerdrop": 0.2},

@@ -23,6 +23,7 @@ from ptm_jax.nn.initializers import Normal
 from ptm_jax.systems.transformers.modern import eurobert
 
 ROOT = "model."
+MASK = 128_002
 TASKS = ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
 HEADS = classes("EuroBert", {}, TASKS)
 POOLING = {
@@ -63,7 +64,10 @@ def encoder(
 
 
 def build(config: Config, architecture: str) -> System:
-    vocab = vocab_of(config, pad=128_001, bos=128_000, eos=128_001, mask=128_002)
+    mask = config("mask_token_id", int, MASK)
+    # A small model may keep the default id of its class, which its table lacks.
+    more = {"mask": mask} if mask < config.positive("vocab_size") else {}
+    vocab = vocab_of(config, pad=128_001, bos=128_000, eos=128_001, **more)
     core = encoder(config, vocab, Rotary(theta=angles.theta(config, 10_000.0)), 1e-5)
     init, is_tied = core.embed.initializer, config("tie_word_embeddings", bool, False)
     bias = core.stack.block.ffn.bias
@@ -77,23 +81,23 @@ def build(config: Config, architecture: str) -> System:
     return record_with(config, parent, core, heads, HEADS[architecture])
 
 
-def encoder_lines() -> tuple[Line, ...]:
+def encoder_lines(root: str) -> tuple[Line, ...]:
     """Returns the lines of the embeddings and layers under Llama's names."""
-    block, layer = "encoder/stack/block", f"{ROOT}layers.{{i}}."
+    block, layer = "encoder/stack/block", f"{root}layers.{{i}}."
     parts = {"up": "gate_proj", "gate": "up_proj", "down": "down_proj"}
     return (
-        Line("encoder/embed/token", f"{ROOT}embed_tokens.weight"),
+        Line("encoder/embed/token", f"{root}embed_tokens.weight"),
         *table.attention(f"{block}/attention", f"{layer}self_attn.", LAYERS),
         *(Line(f"{block}/ffn/{a}", f"{layer}mlp.{b}", "dense") for a, b in parts.items()),
         Line(f"{block}/attention_norm", f"{layer}input_layernorm", "norm"),
         Line(f"{block}/ffn_norm", f"{layer}post_attention_layernorm", "norm"),
-        Line("encoder/stack/final_norm", f"{ROOT}norm", "norm"),
+        Line("encoder/stack/final_norm", f"{root}norm", "norm"),
     )
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
     return (
-        *encoder_lines(),
+        *encoder_lines(ROOT),
         Line("heads_mlm/table", "lm_head.weight"),
         Line("heads_mlm/bias", "lm_head.bias"),
         *table.tasks("classifier", "dense"),
@@ -135,7 +139,8 @@ def config(system: System) -> dict[str, Any]:
     core, heads = system.towers["main"].encoder, system.towers["main"].heads
     vocab = core.embed.vocab
     fields = encoder_fields(core) | {
-        **special_ids(vocab, "pad", "mask"),
+        **special_ids(vocab, "pad"),
+        "mask_token_id": MASK if vocab.mask is None else vocab.mask,
         **end_ids(vocab),
         "rope_parameters": angles.angles(core.stack.block.attention.rotary.theta),
         "tie_word_embeddings": tied(heads, "mlm"),

@@ -12,6 +12,7 @@ from ptm_jax.convert.family import Family, classes, families
 from ptm_jax.convert.records import (
     mlm_head,
     record_with,
+    special_ids,
     task_fields,
     task_heads,
     tied,
@@ -146,7 +147,7 @@ def encoder_fields(core: Transformer) -> dict[str, Any]:
     attention = block.attention
     return {
         "vocab_size": embed.vocab.size,
-        "pad_token_id": embed.vocab.pad,
+        **special_ids(embed.vocab, "pad", "bos", "eos"),
         "hidden_size": attention.width,
         "num_hidden_layers": core.stack.layers,
         "num_attention_heads": attention.heads,
