@@ -124,7 +124,7 @@ def recorded(workdir: str | os.PathLike, more: int) -> Any:
     from ptm_jax.training import workdirs
 
     record, run = workdirs.read(Path(workdir), corpus=True), Run(Path(workdir))
-    command = record.get("command", f"ptm train CONFIG --workdir {workdir}")
+    command = record.get("command", f"ptm train SYSTEM_OR_CONFIG --workdir {workdir}")
     try:
         config = run.experiment()
         parts = record["config"], record["config"]["system"]
@@ -133,8 +133,9 @@ def recorded(workdir: str | os.PathLike, more: int) -> Any:
         raise UserError(f"{error}; or give the first command: {command} --more {more}") from None
     if config.system.examples.labelled:
         raise UserError(
-            f"{workdir} was fine-tuned, and --more adds steps to a run on text; give its first "
-            f"command more --epochs and another --workdir: {command}"
+            f"{workdir} was fine-tuned, and --more adds steps to a run on text; train it further "
+            f"by `ptm train --init {workdir} --data PATH --workdir OTHER`, or from the beginning "
+            "with more --epochs"
         )
     system = dataclasses.replace(config.system, tokenizer=inner)
     data = config.data if all(Path(file).exists() for file in config.data) else ()

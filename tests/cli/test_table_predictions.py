@@ -109,10 +109,20 @@ def test_columns_that_the_user_names(run, tmp_path, capsys):
     assert "has no column 'text'" in error and "give the text's as --text-column" in error
     assert main.main([*words, "--text-column", "said", "--id-column", "tickets"]) == 1
     assert "has no column 'tickets'" in capsys.readouterr().err
+    assert main.main([*words, "--text-column", "says"]) == 1
+    error = capsys.readouterr().err
+    assert "has no column 'says'" in error and "--text-column" not in error
+    assert main.main([*words[:-1], str(tmp_path / "out.npy")]) == 1
+    assert "an --output of .npy holds vectors (--task embed)" in capsys.readouterr().err
+    assert not (tmp_path / "out.npy").exists()
     assert main.main([*words, "--text-column", "said", "--id-column", "Ticket"]) == 0
     rows = rows_of(out)
     assert [(row["id"], row["text"]) for row in rows] == [("T-1", TEXTS[0]), ("T-2", TEXTS[1])]
     capsys.readouterr()
+    table.write_text(f"text\n{TEXTS[0]}\n")
+    assert main.main(["evaluate", run, "--data", str(table)]) == 1
+    assert "has no column 'topic'" in (error := capsys.readouterr().err)
+    assert "`ptm predict` needs no labels" in error
     assert main.main(["evaluate", run, "--id-column", "ticket"]) == 1
     assert "--id-column names the ids of --predictions" in capsys.readouterr().err
 
@@ -145,6 +155,12 @@ def test_an_export_names_the_length_of_its_training(run, tmp_path, capsys):
     assert f"at most 48 tokens, and the model reads {limit}" in last and limit == 64
     assert "tokenizer(texts, truncation=True, max_length=48)" in last
     assert "max_length=48" in (tmp_path / "hf" / "README.md").read_text()
+
+
+def test_more_steps_of_a_run_on_a_table(run, capsys):
+    assert main.main(["train", "--workdir", run, "--more", "5"]) == 1
+    error = capsys.readouterr().err
+    assert "was fine-tuned" in error and f"ptm train --init {run} --data PATH" in error
 
 
 def test_texts_need_no_task(run, tmp_path, capsys):

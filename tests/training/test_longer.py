@@ -1,6 +1,8 @@
 """More steps in the same workdir: the run that had them from the beginning, or a reason."""
 
+import re
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -140,6 +142,26 @@ def test_what_else_differs_is_refused(short, text, tmp_path, capsys):
 def test_schedules_whose_rates_stay(schedule, done, same):
     recipe = Recipe(phases=(Phase(steps=150, batch=1, length=1),), lr=0.1, schedule=schedule)
     assert longer._same_rates(recipe, 100, done) == same
+
+
+@pytest.mark.parametrize(
+    ("done", "steps", "schedule", "expected"),
+    [
+        (9, 14, Constant(), "5 steps after 9: the learning rate goes from 0.1 to 0.1 (Constant)"),
+        (9, 14, Linear(warmup=20), "lie in the warm-up of 20"),
+        (9, 14, Linear(warmup=20), "the added ones end in it too"),
+        (9, 34, Linear(warmup=20), "the added ones leave it"),
+        (8, 9, Linear(warmup=3), "has 8 of 9 steps: it goes on to 9; give --more again"),
+    ],
+)
+def test_added_steps_are_explained(done, steps, schedule, expected):
+    recipe = Recipe(phases=(Phase(steps=steps, batch=1, length=1),), lr=0.1, schedule=schedule)
+    line = longer._explained(recipe, Path("run"), done, 9)
+    assert expected in line
+    assert ("warm-up" in line) == (schedule == Linear(warmup=20))
+    if schedule == Linear(warmup=20):  # step s has the rate lr (s + 1) / 20 or lr s / 20
+        first = float(re.search(r"from (\S+) to", line)[1])
+        assert first in (0.1 * done / 20, 0.1 * (done + 1) / 20)
 
 
 @pytest.mark.full

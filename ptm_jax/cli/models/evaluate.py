@@ -109,6 +109,8 @@ def run(args: Args) -> int:
         *_of_classes(report.document.get("classes", {})),
         *(f"  {count} {remark}" for remark, count in remarks.items()),
     ]
+    if args.predictions is not None:
+        lines.append(f"  {'predictions':<{report.width}} {args.predictions}")
     return options.report(report.document, "\n".join(lines), args.json)
 
 

@@ -34,6 +34,8 @@ def check(args: Args, use: Use, streams: bool) -> None:
         raise UserError(f"{flags[0]} is for lines of --input or of standard input: leave it out")
     if args.index is not None and use.ranking is None:
         raise UserError(f"--index is for --task similar or search; the task is {use.name}")
+    if use.arrays is None:
+        _check_ending(args, use.name)
     if use.ranking is not None and args.strict:
         raise UserError("--strict is for a result for each line; leave it out")
     _check_block(args)
@@ -43,7 +45,16 @@ def check_options(args: Args) -> None:
     """Raises UserError for options that a table of the user's does not take."""
     if args.index is not None:
         raise UserError(f"--index is for --task similar or search; the task is {args.task}")
+    _check_ending(args, args.task)
     _check_block(args)
+
+
+def _check_ending(args: Args, task: str) -> None:
+    if args.output is not None and args.output.lower().endswith(".npy"):
+        raise UserError(
+            f"an --output of .npy holds vectors (--task embed); {task} is written as .csv, .tsv, "
+            ".jsonl or .json"
+        )
 
 
 def _check_block(args: Args) -> None:

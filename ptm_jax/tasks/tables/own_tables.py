@@ -90,9 +90,15 @@ class OwnTable(TaskExamples):
     ) -> Mapping[str, str]:
         """Returns {column that the examples name: column of the table} (`records`); `asked` has
         those that the user names. Raises UserError."""
-        labelled = (name for name in self.label_columns if labels or name in names)
-        wanted, asked = (*self.text_columns, *labelled), asked or {}
-        return {name: cells.column_of(asked.get(name, name), names, path) for name in wanted}
+        labelled = [name for name in self.label_columns if labels or name in names]
+        asked = asked or {}
+        columns = {
+            name: cells.column_of(asked.get(name, name), names, path) for name in self.text_columns
+        }
+        try:
+            return columns | {name: cells.column_of(name, names, path) for name in labelled}
+        except UserError as error:
+            raise UserError(f"{error}; `ptm predict` needs no labels") from None
 
     def read(
         self, path: str | Path, remarks: Remarks | None = None, labels: bool = True

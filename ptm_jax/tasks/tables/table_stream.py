@@ -102,8 +102,10 @@ class TableSource(Source):
         try:
             return self.examples.columns_of(names, self.name, False, asked)
         except UserError as error:
-            flags = ("--text-column", "--pair-column")[: len(texts)]
-            raise UserError(f"{error}; or give the text's as {' and '.join(flags)}") from None
+            flags = {"--text-column": self.asked.text, "--pair-column": self.asked.pair}
+            free = [flag for flag in list(flags)[: len(texts)] if flags[flag] is None]
+            hint = f"; or give the text's as {' and '.join(free)}" if free else ""
+            raise UserError(f"{error}{hint}") from None
 
     def _line(self, row: table_rows.TableRow, columns: Mapping[str, str], number: int) -> TableLine:
         """Returns the `number`-th row, from 0, with its example or with a fault."""
