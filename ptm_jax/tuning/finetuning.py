@@ -101,10 +101,12 @@ def experiment(
 
 
 def _with_start(examples: TaskExamples, model: Initial) -> TaskExamples:
-    """Returns the examples of a kind that writes with the first token of the model's decoder."""
-    if kind_of(examples).writes and examples.start is None:
+    """Returns the examples of a kind that writes with the first token of the model's decoder, and
+    those of a sentence encoder with its prompts."""
+    kind = kind_of(examples)
+    if kind.writes and examples.start is None:
         return dataclasses.replace(examples, start=_start(model))
-    return examples
+    return examples.with_settings(model.sentence()) if kind.of_sentences else examples
 
 
 def _numbers(

@@ -32,6 +32,7 @@ from ptm_jax.tasks.formats.task_corpus import FORMAT, TaskCorpus, save_records
 from ptm_jax.tasks.formats.taskrows import Record
 
 if TYPE_CHECKING:
+    from ptm_jax.convert.libraries.sentence_folder import Sentence
     from ptm_jax.core.system import System
     from ptm_jax.core.types import Vocab
     from ptm_jax.data.tokenizers.tokenizing import Tokenizer
@@ -137,6 +138,11 @@ class TaskExamples(slots.Examples):
 
     def settled(self, sources: Sequence[str]) -> TaskExamples:
         """Returns a copy with data-dependent fields, such as the classes, filled in."""
+        return self
+
+    def with_settings(self, sentence: Sentence | None) -> TaskExamples:
+        """Returns a copy with the prompts of a model's sentence-transformers folder, where texts
+        have prompts."""
         return self
 
     def count(

@@ -13,12 +13,14 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference import head_scores
+from ptm_jax.inference.text.vectors import DOCUMENTS, QUERIES
 from ptm_jax.tasks.formats import tabular, taskrows
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples, note
 from ptm_jax.tasks.formats.taskrows import Record
 from ptm_jax.tasks.tables import table_cells as cells
 
 if TYPE_CHECKING:
+    from ptm_jax.convert.libraries.sentence_folder import Sentence
     from ptm_jax.core.types import Vocab
     from ptm_jax.data.tokenizers.tokenizing import Tokenizer
 
@@ -32,6 +34,7 @@ POSITIVES = (
 )  # fmt: skip
 NEGATIVE = re.compile(r"neg(atives?)?[ _-]?\d*", re.IGNORECASE)
 """Columns of negatives: negative, negative_1, neg, negatives."""
+PROMPTS = {"queries": QUERIES, "documents": DOCUMENTS}
 SCORES = ("score", "scores", "label", "labels", "similarity", "similarity_score")
 
 
@@ -63,6 +66,8 @@ class TextGroups(TaskExamples):
                        are the columns `NEGATIVE`, or a list
     columns            names of the columns of files without a first line of names
     queries, documents prompts: texts before the anchor, and before the others
+    lower              whether texts are written in lower case first
+    longest            tokens of a text at most, with special ones; None: the length of the rows
 
     Fields: input_ids, segment_ids, positions, token_type_ids [L] int32; `text_scores` [K - 1]
     float32, the numbers of the K - 1 texts after the anchor, equal in all rows of a group.
@@ -77,6 +82,8 @@ class TextGroups(TaskExamples):
     columns: tuple[str, ...] = ()
     queries: str = ""
     documents: str = ""
+    lower: bool = False
+    longest: int | None = None
 
     def __post_init__(self):
         if self.negatives is not None and self.negatives < 0:
@@ -178,7 +185,22 @@ class TextGroups(TaskExamples):
     def prompted(self, example: Group) -> tuple[str, ...]:
         """Returns the texts of an example after their prompts."""
         anchor, *others = example.texts
-        return (self.queries + anchor, *(self.documents + text for text in others))
+        texts = (self.queries + anchor, *(self.documents + text for text in others))
+        return tuple(text.lower() for text in texts) if self.lower else texts
+
+    def with_settings(self, sentence: Sentence | None) -> TextGroups:
+        if sentence is None:
+            return self
+        settings = {"lower": sentence.lower, "longest": sentence.max_length}
+        if not (self.queries or self.documents):
+            default = sentence.prompts.get(sentence.default_prompt or "", "")
+            names = {"queries": (), "documents": ()} if self.scored else PROMPTS
+            settings |= {
+                name: next((sentence.prompts[one] for one in known if one in sentence.prompts),
+                           default)
+                for name, known in names.items()
+            }  # fmt: skip
+        return dataclasses.replace(self, **settings)
 
     def encode(self, tokenizer: Tokenizer, examples: Sequence[Group]) -> list[Record]:
         texts = [text for example in examples for text in self.prompted(example)]
@@ -193,7 +215,8 @@ class TextGroups(TaskExamples):
     def features(
         self, tokenizer: Tokenizer, records: Sequence[Record], length: int
     ) -> tuple[list[list[Record]], Remarks]:
-        size, remarks, groups = head_scores.room(tokenizer, False, length), Remarks(), []
+        size = head_scores.room(tokenizer, False, min(length, self.longest or length))
+        remarks, groups = Remarks(), []
         for record in records:
             rows = []
             for number in range(self.readings):

@@ -7,6 +7,7 @@ the rank of each positive text among all held-out texts. `sts` learns from pairs
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -45,7 +46,7 @@ class Scored(NamedTuple):
 
 def predict(model: Pretrained, spec: TextGroups, examples: Sequence[Group], length, batch: int):
     """Returns the similarity of each pair, and the rank of its positive text."""
-    anchors, documents, pairs = _texts(spec, examples)
+    anchors, documents, pairs = _texts(_as_trained(model, spec), examples)
     options = {"batch_size": batch, "truncate": True, "prompt": ""}
     queries, texts = (model.encode(part, **options) for part in (anchors, documents))
     scored: list[Scored] = []
@@ -59,6 +60,15 @@ def predict(model: Pretrained, spec: TextGroups, examples: Sequence[Group], leng
                 rank = 1 + int((row > score).sum())
             scored.append(Scored(float(score), rank))
     return scored, Remarks()
+
+
+def _as_trained(model: Pretrained, spec: TextGroups) -> TextGroups:
+    """Returns the examples with the prompts of a model's training, or of its folder."""
+    trained = model.system.examples
+    if not isinstance(trained, TextGroups):
+        return spec.with_settings(model.sentence)
+    prompts = {name: vars(trained)[name] for name in ("queries", "documents", "lower")}
+    return dataclasses.replace(spec, **prompts)
 
 
 def _texts(

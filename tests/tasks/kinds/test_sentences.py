@@ -3,12 +3,14 @@
 import dataclasses
 import importlib.util
 import json
+import types
 
 import numpy as np
 import pytest
 
 import ptm_jax
 from ptm_jax.cli.main import main
+from ptm_jax.convert.libraries.sentence_folder import Sentence
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference.text.vectors import similarity
 from ptm_jax.tasks.catalogue import catalogue
@@ -112,8 +114,22 @@ def test_rows_with_different_numbers_of_negatives_are_refused(tmp_path):
         )
 
 
+def test_prompts_are_those_of_the_model_s_folder():
+    prompts = {"query": "ask: ", "passage": "read: ", "topic": "sort: "}
+    sentence = Sentence(prompts=prompts, default_prompt="topic", lower=True, max_length=5)
+    group = Group(("A", "b", "c"), (), "", 0)
+    made = TextGroups(negatives=1).with_settings(sentence)
+    assert made.prompted(group) == ("ask: a", "read: b", "read: c") and made.longest == 5
+    scored = TextGroups(scored=True, negatives=0).with_settings(sentence)
+    assert scored.prompted(group)[:2] == ("sort: a", "sort: b")
+    chosen = TextGroups(queries="q: ", negatives=1).with_settings(sentence)
+    assert chosen.prompted(group) == ("q: a", "b", "c")
+
+
 class Words:
     """A model whose vector of a text counts its letters."""
+
+    system, sentence = types.SimpleNamespace(examples=None), None
 
     def encode(self, texts, **options):
         return np.array([[text.count(c) for c in "abcde"] for text in texts], np.float32)
@@ -162,6 +178,7 @@ def pairs(folder, count=40, negatives=1, seed=0):
     )
 
 
+@pytest.mark.full
 def test_a_head_keeps_the_pooling_of_a_folder(published, models_of):
     (model,) = models_of(TextGroups(negatives=0))
     head = dataclasses.replace(model.module, heads={}), model.params["main"]
