@@ -47,8 +47,8 @@ OUTSIDE = {"benchmarks", "configs", "launch", "tests"}
 # checkpoints.
 SAME = {
     "adversarial", "agreement", "albert", "answers", "auxiliary", "averaging", "bart", "base",
-    "bitext", "catalogue", "cloze", "context2vec", "crf", "dependencies", "diffusion", "electra",
-    "entities", "eurobert", "neobert",
+    "bitext", "catalogue", "cloze", "context2vec", "crf", "deberta", "dependencies", "diffusion",
+    "electra", "entities", "eurobert", "neobert",
     "glove", "graph_vectors", "graphs", "hotpot", "hybrid", "information", "knowbert", "lexical",
     "linked_text", "lstm", "luke", "memories", "mobilebert", "modernbert", "paragraph_vectors",
     "prepare",

@@ -141,7 +141,7 @@ def parameter_counts(value: Any) -> dict[str, int]:
     import jax.numpy as jnp
 
     from ptm_jax.core import paths, slots, towers
-    from ptm_jax.core.system import Experiment
+    from ptm_jax.core.system import Difference, Experiment
 
     system = value.system if isinstance(value, Experiment) else value
     tokens = jax.ShapeDtypeStruct((1, 8), jnp.int32)
@@ -158,7 +158,7 @@ def parameter_counts(value: Any) -> dict[str, int]:
         shapes = towers.abstract(system.towers, batch)
     except (ValueError, TypeError) as error:
         raise UserError(f"{system.name} cannot be built: {error}") from error
-    tied = tuple(f"{tie.path}/" for tie in system.ties)
+    tied = tuple(f"{tie.path}/" for tie in system.ties if not isinstance(tie, Difference))
     counts = {}
     for name, params in shapes.items():
         tower_params = {

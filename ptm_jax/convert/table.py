@@ -187,9 +187,13 @@ def attention(ours: str, theirs: str, names: Iterable[str]) -> tuple[Line, ...]:
     )
 
 
-def joined(ours: str, theirs: str, kind: Kind) -> tuple[Line, ...]:
-    """Returns the lines of query, key and value that are one published layer."""
-    return tuple(Line(f"{ours}/{name}", theirs, kind, part=(i, 3)) for i, name in enumerate(QKV))
+def joined(ours: str, theirs: str, kind: Kind, groups: int = 1) -> tuple[Line, ...]:
+    """Returns the lines of query, key and value that are one published layer.
+    `groups`: number of heads, if each has its three parts together."""
+    return tuple(
+        Line(f"{ours}/{name}", theirs, kind, part=(i, 3), groups=groups)
+        for i, name in enumerate(QKV)
+    )
 
 
 def block(ours: str, theirs: str, names: Iterable[str], kind: Kind = "dense") -> tuple[Line, ...]:

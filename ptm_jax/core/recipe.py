@@ -306,6 +306,16 @@ class Phase(Ranged):
 
 
 @spec
+class ClipByTower(Ranged):
+    """Clips the gradient of each tower to the norm `clip`, as with an optimizer for each tower.
+
+    DeBERTa-v3's released code.
+    """
+
+    clip: float = 1.0
+
+
+@spec
 class Recipe(Ranged):
     """The published training configuration of a system.
 
@@ -315,7 +325,7 @@ class Recipe(Ranged):
     accumulate    micro-batches per update: the same update with less memory
     updates       successive updates within a step, at one learning rate, each on batch / updates
                   rows (word2vec). Not for objectives with a carry
-    clip          maximum global norm of the gradient of the mean loss, or None
+    clip          maximum global norm of the gradient of the mean loss, or None; or `ClipByTower`
     lr_rules      learning-rate multipliers by parameter path, first match wins
     """
 
@@ -325,7 +335,7 @@ class Recipe(Ranged):
     schedule: Schedule = Linear()
     accumulate: int = 1
     updates: int = 1
-    clip: float | None = 1.0
+    clip: float | ClipByTower | None = 1.0
     lr_rules: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self):

@@ -12,12 +12,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import FunctionType
 from typing import Any, Literal, get_args
 
+import jax.numpy as jnp
+from jax import lax
+
 from ptm_jax.core import slots
-from ptm_jax.core.errors import UserError, check_range
+from ptm_jax.core.errors import UserError, check_range, closest
+from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.precision import Impl, Precision
 from ptm_jax.core.recipe import Phase, Recipe, spec
 from ptm_jax.core.spec.overriding import override
@@ -33,6 +37,15 @@ class Tie:
 
     path: str
     source: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Difference(Tie):
+    """Shares the parameter at `source` without its gradient (GDES).
+
+    `path` keeps a parameter, which begins at 0, and the network uses stop_gradient(source) +
+    parameter (He et al. 2021, arXiv 2111.09543, Eq. 4).
+    """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -221,6 +234,44 @@ def adapted(system: System) -> System:
                 f"{system.name or 'this system'} does not take {kind}: {error}; leave it out"
             ) from error
     return system
+
+
+def tied(params: Params, ties: Iterable[Tie]) -> Params:
+    """Returns the parameters with every tied path filled from its source."""
+    if not (ties := tuple(ties)):
+        return params
+    flat = flatten(params)
+    filled = {
+        tie.path: lax.stop_gradient(flat[tie.source]) + flat[tie.path]
+        if isinstance(tie, Difference)
+        else flat[tie.source]
+        for tie in ties
+    }
+    return unflatten({**flat, **filled})
+
+
+def untied(params: Params, ties: Iterable[Tie], fresh: bool) -> Params:
+    """Returns the parameters that a run trains, from those that the networks use.
+
+    A plain tie has none. That of a `Difference` is `path` - `source`, or 0 of `fresh` parameters.
+    Raises UserError for a tie that names no parameter.
+    """
+    if not (ties := tuple(ties)):
+        return params
+    flat = flatten(params)
+    for path in [path for tie in ties for path in (tie.path, tie.source)]:
+        if path not in flat:
+            raise UserError(
+                f"a tie names the parameter {path!r}, which no tower has.{closest(path, flat)}"
+            )
+    differences = {
+        tie.path: jnp.zeros_like(flat[tie.path]) if fresh else flat[tie.path] - flat[tie.source]
+        for tie in ties
+        if isinstance(tie, Difference)
+    }
+    filled = {tie.path for tie in ties}
+    trained = {path: leaf for path, leaf in flat.items() if path not in filled}
+    return unflatten({**trained, **differences})
 
 
 def in_effect(system: System, params: Params) -> Params:

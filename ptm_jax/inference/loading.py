@@ -30,7 +30,7 @@ from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.precision import Compute, Precision
 from ptm_jax.core.spec.classes import Kinds, kinds_of
 from ptm_jax.core.spec.rebuild import rebuild
-from ptm_jax.core.system import System, adapted, in_effect
+from ptm_jax.core.system import System, adapted, in_effect, tied
 from ptm_jax.core.types import Params
 from ptm_jax.inference.decoding import defaults
 from ptm_jax.inference.pretrained import Pretrained
@@ -41,7 +41,6 @@ from ptm_jax.inference.words.topic_models import TopicModel, is_topics
 from ptm_jax.inference.words.word_vectors import WordVectors
 from ptm_jax.runs.run import Run
 from ptm_jax.training.hosts import devices
-from ptm_jax.training.steps.step import tied
 from ptm_jax.training.workdirs import SENTENCE
 
 OPEN_SLOTS = ("examples", "corruption", "objective", "recipe", "tokenizer")

@@ -112,6 +112,8 @@ def products(q: Array, k: Array, scores: Scores, precision: Precision) -> Array:
     logits = product("bqhd,bkhd->bhqk", q, k, jnp.float32)
     if scores.relative is not None:
         logits += _by_query(product, scores, k.shape[1])
+    if scores.by_key is not None:
+        logits += _by_key(product, scores, q.shape[1])
     if scores.types is not None:
         same, other = jnp.moveaxis(scores.types.scores, (-1, 2), (0, 2))[..., None]
         differ = scores.types.q_types[:, None, :, None] != scores.types.k_types[:, None, None, :]
@@ -151,6 +153,19 @@ def _by_query(product, scores: Scores, keys):
     by_line = _with_table(product, queries, table)
     index = lines(scores.between(count, keys), limit)[:, None]
     return jnp.take_along_axis(by_line, jnp.broadcast_to(index, (*by_line.shape[:3], keys)), -1)
+
+
+def _by_key(product, scores: Scores, queries):
+    """Returns the scores [B, H, Lq, Lk] of keys with a table: `_by_query` of the transpose."""
+    states, table = scores.by_key.keys, scores.by_key.table
+    limit, count = most(table, 0), states.shape[1]
+    if scores.regular:
+        lines_of = lines(np.arange(queries - 1, -count - 1, -1), limit)
+        return skew(_with_table(product, states, table[lines_of]), queries).swapaxes(2, 3)
+    by_line = _with_table(product, states, table)
+    index = lines(scores.between(queries, count), limit).swapaxes(1, 2)[:, None]
+    index = jnp.broadcast_to(index, (*by_line.shape[:3], queries))
+    return jnp.take_along_axis(by_line, index, -1).swapaxes(2, 3)
 
 
 def _with_table(product, queries, table):

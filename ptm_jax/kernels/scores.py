@@ -1,6 +1,6 @@
 """The terms that attention adds to q k^T, mostly without an [Lq, Lk] tensor.
 
-    score_ij = scale * (q_i . k_j + relative_ij + types_ij) + bias_ij + distances_ij
+    score_ij = scale * (q_i . k_j + relative_ij + by_key_ij + types_ij) + bias_ij + distances_ij
     out_i    = sum_j weights_ij (v_j + values_ij)
 
 d_ij is the position of key j minus the position of query i. Kernels compute all terms but `bias`
@@ -15,6 +15,8 @@ larger distances are clipped. Each table has its own M.
     XLNet (Yang et al. 2019)            as Transformer-XL, with types
     NEZHA (Wei et al. 2019), Shaw et al. 2018   relative: queries q, a sinusoidal or learned table;
                                                 values: a similar table
+    DeBERTa (He et al. 2021)            relative: queries q, keys of the distances' buckets;
+                                        by_key: keys k, queries of the buckets
 """
 
 from __future__ import annotations
@@ -34,6 +36,17 @@ class Relative:
     """
 
     queries: Any
+    table: Any
+
+
+@record
+class ByKey:
+    """The terms by_key_ij = keys_j . table[clip(d_ij, -M, M) + M] of scores.
+
+    keys [B, Lk, H, K], table [2 M + 1, H or 1, K].
+    """
+
+    keys: Any
     table: Any
 
 
@@ -64,6 +77,7 @@ class Scores:
     bias: Any = None
     distances: Any = None
     relative: Relative | None = None
+    by_key: ByKey | None = None
     types: Types | None = None
     values: Any = None
     q_places: Any = None
@@ -77,7 +91,7 @@ class Scores:
     @property
     def holds(self) -> tuple[str, ...]:
         """The names of the terms that are not None, in a fixed order."""
-        names = ("bias", "distances", "relative", "types", "values")
+        names = ("bias", "distances", "relative", "by_key", "types", "values")
         return tuple(name for name in names if vars(self)[name] is not None)
 
     def between(self, queries: int, keys: int) -> Array:
@@ -87,6 +101,12 @@ class Scores:
         else:
             q, k = self.q_places, self.k_places
         return (k[:, None, :] - q[:, :, None]).astype(jnp.int32)
+
+
+BY_STATE = ("relative", "by_key", "types", "values")
+"""The terms that depend on the states, which kernels of plain scores do not compute."""
+BY_DISTANCE = ("distances", "relative", "by_key", "values")
+"""The terms that depend on the distance."""
 
 
 def joint(one: Scores, other: Scores) -> Scores:

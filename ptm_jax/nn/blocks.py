@@ -25,7 +25,8 @@ from ptm_jax.core.recipe import Remat
 from ptm_jax.core.towers import below
 from ptm_jax.core.types import Encoded
 from ptm_jax.kernels.choice import platform
-from ptm_jax.nn.attention.multihead import Attention, ByLayer
+from ptm_jax.nn.attention.caches import ByLayer
+from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, Identity, LayerNorm, activate
 from ptm_jax.nn.parallel import gathered, joined, stream

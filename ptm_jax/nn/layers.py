@@ -85,6 +85,7 @@ class Context:
     train       whether dropout and other noise are on
     source      [B, Ls, D] input of a decoder's cross-attention, with source_visibility; or None
     layer       scalar number of the layer in a `NumberedStack`, from 0; else None
+    distances   [2 S, D] vectors of the distances between tokens (`nn.attention.disentangled`)
     """
 
     visibility: Visibility | None
@@ -98,6 +99,7 @@ class Context:
     source: Any = None
     source_visibility: Visibility | None = None
     layer: Any = None
+    distances: Any = None
     train: bool = static(False)
 
     def placed(self, **parts: Any) -> Scores:

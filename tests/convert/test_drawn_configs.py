@@ -218,6 +218,31 @@ def decoder(draw):
     return modernbert(draw) | {"local_attention": int(draw.choice([4, 7, 10, 40]))}
 
 
+def deberta(draw, second=False):
+    heads = int(draw.integers(1, 4))
+    words = dict(
+        hidden_size=heads * int(draw.choice([4, 5, 8])),
+        num_attention_heads=heads,
+        num_hidden_layers=int(draw.integers(1, 4)),
+        intermediate_size=draw.integers(5, 40),
+        max_position_embeddings=int(draw.integers(16, 40)),
+        max_relative_positions=int(draw.choice([-1, 6, 15])),
+        type_vocab_size=int(draw.integers(0, 3)),
+        pos_att_type=[["c2p"], ["p2c"], ["c2p", "p2c"], ["p2c", "c2p"], []][draw.integers(5)],
+    )
+    flags = ("relative_attention", "position_biased_input", "legacy")
+    words |= {name: draw.choice(FLAG) for name in flags}
+    words |= dict(hidden_act=draw.choice(ACTS), layer_norm_eps=draw.choice(EPS[1:]))
+    if second:
+        norm = "none"  # Transformers stores a norm that it does not use without distances
+        if words["relative_attention"]:
+            norm = draw.choice(["none", "layer_norm"])
+        size = int(draw.choice([0, 3, 5]))
+        words |= dict(share_att_key=draw.choice(FLAG), norm_rel_ebd=norm, conv_kernel_size=size)
+        words |= dict(position_buckets=int(draw.choice([-1, 4, 7])), conv_act=draw.choice(ACTS))
+    return words
+
+
 def pair(draw):
     def kind():
         return str(draw.choice(["bert", "roberta"]))
@@ -262,10 +287,13 @@ KINDS = {
     "EuroBertForMaskedLM": llama, "UltrabertForMaskedLM": ultrabert,
     "NomicBertForMaskedLM": rotary_bert, "GteForMaskedLM": rotary_bert,
     "JinaEmbeddingsV3ForMaskedLM": rotary_bert, "ModernBertDecoderForCausalLM": decoder,
+    "DebertaForMaskedLM": deberta,
+    "DebertaV2ForMaskedLM": lambda draw: deberta(draw, second=True),
 }  # fmt: skip
 EACH = 2
 MORE = {"ModernBertForMaskedLM": 10, "EuroBertForMaskedLM": 5, "UltrabertForMaskedLM": 6}
 MORE |= {"NomicBertForMaskedLM": 3, "GteForMaskedLM": 3, "ModernBertDecoderForCausalLM": 5}
+MORE |= {"DebertaV2ForMaskedLM": 4}
 """Draws of a family whose layers differ from one another."""
 
 

@@ -60,6 +60,7 @@ SIZES |= dict.fromkeys(
     LLAMA | dict(eos_token_id=2),
 )
 SIZES["modernbert-decoder"] = SIZES["modernbert"]
+SIZES["deberta"] = SIZES["deberta-v2"] = dict(BERT, relative_attention=True, pos_att_type="c2p|p2c")
 SIZES["encoder-decoder"] = dict(
     encoder={"model_type": "bert", **BERT}, decoder={"model_type": "roberta", **BERT}
 )
@@ -159,6 +160,24 @@ ODD = {
         "classifier_dropout": 0.1,
     },
     "gte": {"type_vocab_size": 0, "classifier_dropout": 0.3, "hidden_act": "silu"},
+    "deberta": {
+        "max_relative_positions": 7,
+        "pos_att_type": ["p2c"],
+        "position_biased_input": False,
+        "pooler_dropout": 0.2,
+        "num_labels": 5,
+        "legacy": False,
+    },
+    "deberta-v2": {
+        "position_buckets": 4,
+        "share_att_key": True,
+        "norm_rel_ebd": "layer_norm",
+        "conv_kernel_size": 3,
+        "conv_act": "gelu",
+        "type_vocab_size": 0,
+        "cls_dropout": 0.3,
+        "tie_word_embeddings": False,
+    },
     "gpt2": {"scale_attn_by_inverse_layer_idx": True, "scale_attn_weights": False},
     "bart": {"encoder_layerdrop": 0.1, "decoder_layerdrop": 0.2},
     "xlnet": {

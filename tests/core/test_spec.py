@@ -158,7 +158,11 @@ def test_nothing_mutates_and_untouched_parts_are_shared():
         ("recipe.lr.x", "1", ["recipe.lr is 0.0001, which has no parts"]),
         ("recipe.lr", "fast", ["recipe.lr must be a number; given 'fast'"]),
         ("recipe.lr", "nan", ["recipe.lr must be a number"]),
-        ("recipe.clip", "fast", ["recipe.clip must be a number or None; given 'fast'"]),
+        (
+            "recipe.clip",
+            "fast",
+            ["must be a number or ClipByTower or None; given 'fast'"],
+        ),
         ("recipe.accumulate", "1.5", ["recipe.accumulate must be a whole number; given '1.5'"]),
         ("recipe.accumulate", "inf", ["must be a whole number"]),
         ("recipe.accumulate", "3", ["recipe: ", "does not divide the batch of 8"]),

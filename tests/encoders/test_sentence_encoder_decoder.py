@@ -7,9 +7,10 @@ import pytest
 
 from ptm_jax.core import spec, towers
 from ptm_jax.core.paths import flatten
+from ptm_jax.core.system import tied
 from ptm_jax.core.types import Vocab
 from ptm_jax.systems import get
-from ptm_jax.training.steps.step import program, tied
+from ptm_jax.training.steps.step import program
 
 VOCAB = Vocab(size=40, pad=0, unk=1, cls=2, sep=3, mask=4)
 

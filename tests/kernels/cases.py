@@ -11,9 +11,11 @@ from hypothesis import Phase, settings
 
 from ptm_jax.core.types import Visibility, Window
 from ptm_jax.kernels import reference
-from ptm_jax.kernels.scores import Relative, Scores, Types
+from ptm_jax.kernels.scores import ByKey, Relative, Scores, Types
 
 SCORES = ("bias", "distances", "relative", "types", "values")
+ALL = (*SCORES, "by_key")
+"""With the term that only the reference and the blocked path compute."""
 EXTRAS = (*SCORES, "allow", "group", "window")
 ORDERS = ("none", "causal", "prefix", "strict")
 
@@ -117,11 +119,15 @@ def numbers(case):
             "queries": normal(*of_queries, wide),
             "table": normal(2 * case.keys + 1, heads, wide),
         },
+        "by_key": lambda: {
+            "keys": normal(*of_keys[:3], wide),
+            "key_table": normal(2 * (case.keys // 2) + 1, heads, wide),
+        },
         "types": lambda: {"types": normal(*of_queries, 2)},
         "values": lambda: {"values": normal(7, heads, case.width)},
     }
     found = {"q": normal(*of_queries, case.width), "k": normal(*of_keys), "v": normal(*of_keys)}
-    for name in SCORES:
+    for name in ALL:
         found |= parts[name]() if name in case.extras else {}
     return found, normal(*of_queries, case.width)
 
@@ -141,6 +147,7 @@ def scores_of(case, x):
         bias=x.get("bias"),
         distances=x.get("distances"),
         relative=Relative(x["queries"], x["table"]) if "queries" in x else None,
+        by_key=ByKey(x["keys"], x["key_table"]) if "keys" in x else None,
         types=Types(x["types"], *types) if "types" in x else None,
         values=x.get("values"),
         q_places=q_places,

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import EXTRAS, SCORES, Case, agree, cases, grid, numbers, scores_of, visibility
+from cases import ALL, EXTRAS, Case, agree, cases, grid, numbers, scores_of, visibility
 from hypothesis import given
 
 from ptm_jax.core.precision import Precision
@@ -22,9 +22,9 @@ MANY = cases(
     queries=[1, 13, 16, 37],
     keys=[1, 16, 37, 48],
     heads=[1, 2, 3],
-    extras=(*EXTRAS, "places", "cap"),
+    extras=(*EXTRAS, "by_key", "places", "cap"),
 )
-SMALL = Case(queries=37, keys=37, extras=frozenset(SCORES), dropout=0.3)
+SMALL = Case(queries=37, keys=37, extras=frozenset(ALL), dropout=0.3)
 
 
 def check(case, tolerance=1e-5, precision=Precision()):
@@ -57,7 +57,7 @@ def test_everything_at_once(places):
             queries=37,
             keys=48,
             order="strict",
-            extras=frozenset([*SCORES, *places]),
+            extras=frozenset([*ALL, *places]),
             shared=shared,
             dropout=0.3,
         )
@@ -68,7 +68,7 @@ def test_everything_at_once(places):
 def test_bfloat16_is_within_its_bits():
     """Blocks of a size for which a CPU takes its own kernels: a column-major operand would fail
     there at run time."""
-    held = frozenset({"distances", "relative", "values"})
+    held = frozenset({"distances", "relative", "by_key", "values"})
     check(
         Case(300, 300, width=32, order="causal", extras=held, relative=1, block=256),
         2e-2,

@@ -1,6 +1,8 @@
 """The reference attention with everything that `Scores` can hold, in float64, against loops over
 places."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,7 @@ from jax.test_util import check_grads
 
 from ptm_jax.core.types import Visibility
 from ptm_jax.kernels import reference
-from ptm_jax.kernels.scores import Relative, Scores, Types, skew, unskew
+from ptm_jax.kernels.scores import ByKey, Relative, Scores, Types, skew, unskew
 
 B, LQ, LK, H, K, M = 2, 4, 6, 3, 5, 3
 
@@ -26,6 +28,7 @@ def inputs(heads=H):
         bias=draw(1, H, LQ, LK),
         distances=draw(H, 2 * M + 1),
         relative=Relative(draw(B, LQ, H, K), draw(2 * M + 3, heads, K)),
+        by_key=ByKey(draw(B, LK, H, K), draw(2 * M + 1, heads, K)),
         types=Types(draw(B, LQ, H, 2), *types),
         values=draw(2 * M - 1, heads, K),
     )
@@ -58,6 +61,8 @@ def loops(q, k, v, scores, visibility, scale):
             dot = q[b, i, h] @ k[b, j, h]
             table = scores.relative.table[:, h % scores.relative.table.shape[1]]
             dot += scores.relative.queries[b, i, h] @ table[line(table, d)]
+            by_key = scores.by_key.table[:, h % scores.by_key.table.shape[1]]
+            dot += scores.by_key.keys[b, j, h] @ by_key[line(by_key, d)]
             dot += scores.types.scores[
                 b, i, h, int(scores.types.q_types[b, i] != scores.types.k_types[b, j])
             ]
@@ -82,9 +87,7 @@ def test_equals_loops_over_places(places, heads):
     if places == "anywhere":
         rng = np.random.default_rng(1)
         drawn = {"q_places": rng.integers(0, 7, (B, LQ)), "k_places": rng.integers(0, 7, (B, LK))}
-        scores = Scores(
-            scores.bias, scores.distances, scores.relative, scores.types, scores.values, **drawn
-        )
+        scores = dataclasses.replace(scores, **drawn)
     attend = jax.jit(
         lambda q, k, v, scores, seen: reference.attention(
             q, k, v, visibility=seen, scale=0.4, scores=scores

@@ -13,7 +13,7 @@ from ptm_jax.core.batch import segments_of
 from ptm_jax.core.types import Batch, Encoded, record
 from ptm_jax.encoders.context import Embedded
 from ptm_jax.encoders.transformer.transformer import Cache, Transformer
-from ptm_jax.nn.attention.multihead import KeyValues
+from ptm_jax.nn.attention.caches import KeyValues
 from ptm_jax.nn.embeddings.summed import borrows_table
 from ptm_jax.nn.layers import Identity
 

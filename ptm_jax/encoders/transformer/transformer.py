@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from ptm_jax.core import slots
 from ptm_jax.core.types import Batch, Encoded, Visibility, Vocab, record
 from ptm_jax.encoders.context import Stacked, context_of
-from ptm_jax.nn.attention.multihead import Attention, KeyValues
+from ptm_jax.nn.attention.caches import KeyValues
+from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack, with_input
 from ptm_jax.nn.embeddings.parts import Types
 from ptm_jax.nn.embeddings.summed import Embeddings, Positions

@@ -45,7 +45,7 @@ from ptm_jax.inference.decoding.settings import (
 )
 from ptm_jax.inference.layerwise import replaced
 from ptm_jax.kernels.choice import platform
-from ptm_jax.nn.attention.multihead import KeyValues
+from ptm_jax.nn.attention.caches import KeyValues
 from ptm_jax.nn.heads.vocabulary import Readout
 from ptm_jax.nn.layers import by_columns
 from ptm_jax.nn.stacks import stacks_of

@@ -100,7 +100,7 @@ def _refusal(name, platform, q, k, args) -> str | None:
 
 AXES = {
     **dict.fromkeys(("q", "queries", "scores"), ("rows", "length", "heads", None)),
-    **dict.fromkeys(("k", "v"), ("rows", None, "heads", None)),
+    **dict.fromkeys(("k", "v", "keys"), ("rows", None, "heads", None)),
     **dict.fromkeys(
         ("q_segments", "q_order", "q_group", "q_types", "q_places"), ("rows", "length")
     ),

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Array, Visibility, record, static
-from ptm_jax.kernels.scores import Scores
+from ptm_jax.kernels.scores import BY_DISTANCE, Scores
 
 BLIND, UNSEEN = (
     -2,
@@ -80,7 +80,7 @@ class Arguments:
             pairs["group"] = seen.q_group, seen.k_group
         if scores.types is not None:
             pairs["types"] = scores.types.q_types, scores.types.k_types
-        if not scores.regular and {"distances", "relative", "values"} & set(scores.holds):
+        if not scores.regular and {*BY_DISTANCE} & {*scores.holds}:
             pairs["places"] = scores.q_places, scores.k_places
         return pairs
 

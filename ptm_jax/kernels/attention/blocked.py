@@ -35,18 +35,12 @@ import jax.numpy as jnp
 
 from ptm_jax.core.types import Array
 from ptm_jax.kernels.attention.arguments import Arguments, meets, padded
+from ptm_jax.kernels.attention.tile_parts import Given, Parts, Plan, Tile, cut, put, rows_of
 from ptm_jax.kernels.attention.tiles import (
     FLOOR,
-    Given,
     Grads,
-    Parts,
-    Plan,
-    Tile,
-    cut,
     dropped,
     mixed,
-    put,
-    rows_of,
     scores_of,
     slope_of_cap,
     tables,
@@ -83,6 +77,7 @@ def attention(q: Array, k: Array, v: Array, args: Arguments, *, block: int = BLO
         heads_first(v, keys),
         bias=None if scores.bias is None else padded(scores.bias, {2: queries, 3: keys}),
         queries=None if scores.relative is None else heads_first(scores.relative.queries, queries),
+        keys=None if scores.by_key is None else heads_first(scores.by_key.keys, keys),
         types=None if scores.types is None else heads_first(scores.types.scores, queries),
         **tables(plan, scores, whole_keys - whole_queries + args.first_query),
     )

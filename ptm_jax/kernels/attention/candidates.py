@@ -21,7 +21,7 @@ from ptm_jax.kernels import deciding
 from ptm_jax.kernels.attention import dense
 from ptm_jax.kernels.attention.arguments import Arguments
 from ptm_jax.kernels.deciding import Candidate, Case
-from ptm_jax.kernels.scores import Relative, Scores, Types
+from ptm_jax.kernels.scores import BY_DISTANCE, ByKey, Relative, Scores, Types
 
 LONGEST = 4096  # longer rows are of the class of this length
 HEADS, ROWS, TIMED = 8, 16, 1 << 25  # heads, most rows and most scores of what is timed
@@ -121,6 +121,18 @@ class Class(deciding.Question):
         grads, out = jax.grad(loss, has_aux=True)(x)
         return {"result": out} | {f"gradient of {name}": grad for name, grad in grads.items()}
 
+    def _with_tables(self, normal, rows, heads, lengths):
+        """Returns states of queries and of keys, each with a table of distances."""
+        queries, keys = lengths
+        x = {}
+        if self.relative:
+            x |= {"queries": normal(rows, queries, heads, self.relative)}
+            x |= {"table": normal(2 * max(lengths) + 1, heads, self.relative)}
+        if "by_key" in self.extras:
+            x |= {"keys": normal(rows, keys, heads, self.width)}
+            x |= {"key_table": normal(2 * min(keys, REACH) + 1, heads, self.width)}
+        return x
+
     def _drawn(self, draw, rows, heads, queries, keys):
         """Returns ({name: inputs with a gradient}, the other arguments): packed rows of two
         documents, the first padded."""
@@ -148,9 +160,7 @@ class Class(deciding.Question):
         x |= {name.partition(" ")[0]: normal(*shapes[name]) for name in chosen}
         if "distances" in extras:  # float32 in every model: sums along diagonals would be rounded
             x["distances"] = normal(heads, 2 * reach + 1, dtype=jnp.float32)
-        if self.relative:
-            x |= {"queries": normal(rows, queries, heads, self.relative)}
-            x |= {"table": normal(2 * max(queries, keys) + 1, heads, self.relative)}
+        x |= self._with_tables(normal, rows, heads, (queries, keys))
         segments = np.sort(1 + integers(2, keys), 1)
         segments[0, keys - keys // 5 :] = 0
         if queries == 1:
@@ -187,6 +197,8 @@ def _filled(args: Arguments, x: dict[str, Array]) -> Arguments:
     terms = {name: x[name] for name in ("bias", "distances", "values") if name in x}
     if "queries" in x:
         terms["relative"] = Relative(x["queries"], x["table"])
+    if "keys" in x:
+        terms["by_key"] = ByKey(x["keys"], x["key_table"])
     if "types" in x:
         terms["types"] = dataclasses.replace(args.scores.types, scores=x["types"])
     return dataclasses.replace(args, scores=dataclasses.replace(args.scores, **terms))
@@ -203,9 +215,8 @@ def class_of(q: Array, k: Array, args: Arguments) -> Class:
     present = {
         "bias": scores.bias is not None and scores.bias.shape[0] == 1,
         "bias of rows": scores.bias is not None and scores.bias.shape[0] > 1,
-        **{name: name in scores.holds for name in ("distances", "types", "values")},
-        "places": not scores.regular
-        and bool({"distances", "relative", "values"} & {*scores.holds}),
+        **{name: name in scores.holds for name in ("distances", "by_key", "types", "values")},
+        "places": not scores.regular and bool({*BY_DISTANCE} & {*scores.holds}),
         "order": seen.q_order is not None and not seen.strict,
         "strict": seen.q_order is not None and seen.strict,
         "group": seen.k_group is not None,

@@ -20,6 +20,7 @@ from ptm_jax.kernels import choice, integers, native
 from ptm_jax.kernels.attention import blocked, dense
 from ptm_jax.kernels.attention.arguments import BOUNDS, Arguments, refuses_cap
 from ptm_jax.kernels.reference import dense_bias
+from ptm_jax.kernels.scores import BY_STATE
 
 TARGET = "ptm_attention"
 SOURCE = Path(__file__).with_name("forward.cc")
@@ -40,7 +41,7 @@ def refusal(q: Array, k: Array, args: Arguments) -> str | None:
         )
     if args.noise:
         return "it has no dropout: take impl='reference'"
-    if terms := [name for name in args.scores.holds if name in ("relative", "types", "values")]:
+    if terms := [name for name in args.scores.holds if name in BY_STATE]:
         return f"it has no scores.{terms[0]}: take impl='reference'"
     why = integers.refusal() or native.refusal(SOURCE, TARGET)
     return why and f"{why}: take impl='reference'"

@@ -28,6 +28,7 @@ import jax.numpy as jnp
 from ptm_jax.core.types import Array
 from ptm_jax.kernels.attention.arguments import Arguments, refuses_cap
 from ptm_jax.kernels.reference import dense_bias
+from ptm_jax.kernels.scores import BY_STATE
 
 
 def refusal(q: Array, k: Array, args: Arguments) -> str | None:
@@ -65,7 +66,7 @@ def lacks(args: Arguments) -> str | None:
         )
     if args.visibility.window is not None:
         return "a window would cost L x L there, as a dense mask: take impl='xla'"
-    if terms := [name for name in args.scores.holds if name in ("relative", "types", "values")]:
+    if terms := [name for name in args.scores.holds if name in BY_STATE]:
         return f"it has no scores.{terms[0]}: take impl='xla'"
     return None
 

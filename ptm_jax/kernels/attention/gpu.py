@@ -63,6 +63,8 @@ def refusal(q: Array, k: Array, args: Arguments) -> str | None:
         )
     if q.shape[-1] > 256:
         return f"the GPU kernel takes heads of at most 256, not {q.shape[-1]}: take impl='xla'"
+    if scores.by_key is not None:
+        return "the GPU kernel has no scores.by_key: take impl='xla'"
     if "places" in args.fields():
         return "the GPU kernel counts distances of places one after the other: take impl='xla'"
     if scores.relative is not None and scores.relative.queries.shape[-1] != q.shape[-1]:

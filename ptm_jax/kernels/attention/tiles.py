@@ -1,141 +1,32 @@
-"""Computes one block of scores of one row and head, and its gradients, for `blocked.py`.
-
-Leaves of `Parts` and `Given` start with two axes, rows and heads (size 1: shared by all). `cut`
-reads a block at the row and head in `at`. Under `jax.vmap` the leaves lack these axes, and `at` is
-().
-"""
+"""Computes one block of scores of one row and head, and its gradients, for `blocked.py`."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from ptm_jax.core.precision import Precision
 from ptm_jax.core.streams import keep_mask
-from ptm_jax.core.types import Array, record
+from ptm_jax.core.types import Array
 from ptm_jax.kernels.attention.arguments import bounds_of
+from ptm_jax.kernels.attention.tile_parts import (
+    Given,
+    Parts,
+    Plan,
+    Tile,
+    cut,
+    keys_of,
+    number,
+    put,
+    rows_of,
+)
 from ptm_jax.kernels.scores import Scores, lines, most, skew, unskew
 
 LOW = -1e30
 FLOOR = (
     -1e20
 )  # least running maximum: exp(LOW - FLOOR) is 0, so a query that sees no key has weights of 0
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """Static arguments of the computation.
-
-    fields   names of the integers of every token
-    full_size (H, Lq, Lk) of all devices together, before padding
-    """
-
-    fields: tuple[str, ...]
-    q_block: int
-    k_block: int
-    q_blocks: int
-    k_blocks: int
-    full_size: tuple[int, int, int]
-    scale: float = 1.0
-    dropout: float = 0.0
-    precision: Precision = Precision()
-    cap: float | None = None
-
-    @property
-    def regular(self) -> bool:
-        return "places" not in self.fields
-
-    @property
-    def step(self) -> int:
-        """The least offset, in lines, between the tables of two blocks of scores."""
-        return math.gcd(self.q_block, self.k_block)
-
-
-@record
-class Parts:
-    """Inputs with a gradient.
-
-    q, k, v, queries, types   as in `attention` and `Scores`, with heads before length
-    bias                      [.., Lq, Lk]
-    distances                 regular positions: [.., D, q_block, k_block], a block per diagonal;
-                              else [.., 2 M + 1]
-    table, values             regular positions: [.., Lq + Lk, K], a line per distance; else as
-                              given
-    """
-
-    q: Any
-    k: Any
-    v: Any
-    bias: Any = None
-    distances: Any = None
-    queries: Any = None
-    table: Any = None
-    types: Any = None
-    values: Any = None
-
-
-@record
-class Given:
-    """Inputs without a gradient.
-
-    q_fields, k_fields   [.., F, L] int32: the fields of the plan
-    visible              [.., blocks of queries, blocks of keys]
-    row, head            global numbers of rows and heads
-    first                position of the first query in the global row
-    """
-
-    q_fields: Any
-    k_fields: Any
-    visible: Any
-    row: Any
-    head: Any
-    first: Any
-    allow: Any = None
-    key: Any = None
-
-
-class Tile(NamedTuple):
-    """A block of scores: the row and head `at` (or () for arrays of one row and head), the number i
-    of its block of queries, and j of its block of keys."""
-
-    at: tuple
-    i: Any
-    j: Any
-
-
-def cut(x: Array, at: tuple, starts: tuple, sizes: tuple[int, ...]) -> Array:
-    """Returns x[at][starts : starts + sizes]. An axis of size 1 is shared by all rows or heads."""
-    lead = tuple(0 if size == 1 else place for place, size in zip(at, x.shape, strict=False))
-    part = jax.lax.dynamic_slice(
-        x, (*lead, *starts), (*(1 for _ in at), *sizes), allow_negative_indices=False
-    )
-    return part.reshape(sizes)
-
-
-def put(x: Array, at: tuple, starts: tuple, block: Array) -> Array:
-    """Returns x with the block written at x[at][starts]."""
-    lead = tuple(0 if size == 1 else place for place, size in zip(at, x.shape, strict=False))
-    block = block.reshape(*(1 for _ in at), *block.shape)
-    return jax.lax.dynamic_update_slice(x, block, (*lead, *starts), allow_negative_indices=False)
-
-
-def number(x: Array, at: tuple) -> Array:
-    """Returns the scalar x[at]."""
-    return cut(x[..., None], at, (0,), (1,))[0]
-
-
-def rows_of(plan: Plan, x: Array, at: tuple, i) -> Array:
-    """Returns the lines [q_block, ..] of query block i."""
-    return cut(x, at, (i * plan.q_block, 0), (plan.q_block, x.shape[-1]))
-
-
-def keys_of(plan: Plan, x: Array, at: tuple, j) -> Array:
-    """Returns the lines [k_block, ..] of key block j."""
-    return cut(x, at, (j * plan.k_block, 0), (plan.k_block, x.shape[-1]))
 
 
 def _line(plan, i, j):
@@ -154,12 +45,23 @@ def table_of(plan: Plan, table: Array, tile: Tile) -> Array:
     return cut(table, at, (0, 0), table.shape[-2:])
 
 
-def spread(plan: Plan, by_line: Array, index: Array | None) -> Array:
-    """Converts scores by line [q_block, T] to scores by key [q_block, k_block]."""
-    return skew(by_line, plan.k_block) if index is None else jnp.take_along_axis(by_line, index, 1)
+def turned(plan: Plan, table: Array, back: bool = False) -> Array:
+    """Returns the lines of a table for scores [k_block, q_block], or those lines `back` in order.
+
+    Regular positions count the distance from the key to the query, one column later: the lines are
+    reversed, without the last.
+    """
+    if not plan.regular:
+        return table
+    return jnp.roll(table, 1, 0)[::-1] if back else jnp.roll(table[::-1], -1, 0)
 
 
-def collect(plan: Plan, scores: Array, index: Array | None, count: int) -> Array:
+def spread(by_line: Array, index: Array | None, count: int) -> Array:
+    """Converts scores by line [q_block, T] to scores by key [q_block, `count`]."""
+    return skew(by_line, count) if index is None else jnp.take_along_axis(by_line, index, 1)
+
+
+def collect(scores: Array, index: Array | None, count: int) -> Array:
     """Sums scores [q_block, k_block] by line, [q_block, T]: the transpose of `spread`."""
     if index is None:
         return unskew(scores)
@@ -213,6 +115,12 @@ def _other_type(plan, constants, tile):
     return q != k
 
 
+def _key_index(plan, parts, constants, tile):
+    """Returns the line of `key_table` of every score, [k_block, q_block]; None as `index_of`."""
+    index = index_of(plan, constants, tile, most(parts.key_table, -2))
+    return None if index is None else index.T
+
+
 def scores_of(plan: Plan, parts: Parts, constants: Given, tile: Tile) -> Array:
     """Returns the scores [q_block, k_block] float32 of a block, LOW where masked."""
     (at, i, j), product = tile, plan.precision.einsum
@@ -222,7 +130,12 @@ def scores_of(plan: Plan, parts: Parts, constants: Given, tile: Tile) -> Array:
     if parts.queries is not None:
         table = table_of(plan, parts.table, tile)
         by_line = product("qd,td->qt", rows_of(plan, parts.queries, at, i), table, jnp.float32)
-        s += spread(plan, by_line, index_of(plan, constants, tile, most(parts.table, -2)))
+        index = index_of(plan, constants, tile, most(parts.table, -2))
+        s += spread(by_line, index, plan.k_block)
+    if parts.keys is not None:
+        table = turned(plan, table_of(plan, parts.key_table, tile))
+        by_line = product("kd,td->kt", keys_of(plan, parts.keys, at, j), table, jnp.float32)
+        s += spread(by_line, _key_index(plan, parts, constants, tile), plan.q_block).T
     if parts.types is not None:
         same, other = rows_of(plan, parts.types, at, i).T[..., None]
         s += jnp.where(_other_type(plan, constants, tile), other, same)
@@ -276,7 +189,7 @@ def mixed(plan: Plan, weights: Array, parts: Parts, constants: Given, tile: Tile
     if parts.values is not None:
         table = table_of(plan, parts.values, tile)
         index = index_of(plan, constants, tile, most(parts.values, -2))
-        by_line = collect(plan, weights, index, len(table))
+        by_line = collect(weights, index, len(table))
         out += product("qt,td->qd", by_line, table, jnp.float32)
     return out
 
@@ -320,10 +233,12 @@ class Grads:
             table = table_of(plan, parts.table, tile)
             queries = rows_of(plan, parts.queries, at, i)
             index = index_of(plan, constants, tile, most(parts.table, -2))
-            by_line = collect(plan, ds, index, len(table))
+            by_line = collect(ds, index, len(table))
             self.add("queries", (begin, 0), product("qt,td->qd", by_line, table, jnp.float32))
             first = _line(plan, i, j) if plan.regular else 0
             self.add("table", (first, 0), product("qt,qd->td", by_line, queries, jnp.float32))
+        if parts.keys is not None:
+            self._of_keys(parts, constants, ds, tile)
         if parts.types is not None:
             other = _other_type(plan, constants, tile)
             self.add(
@@ -332,6 +247,16 @@ class Grads:
                 jnp.stack([jnp.where(other, 0, ds).sum(1), jnp.where(other, ds, 0).sum(1)], 1),
             )
         return product("qk,kd->qd", ds, keys_of(plan, parts.k, at, j), jnp.float32)
+
+    def _of_keys(self, parts: Parts, constants: Given, ds: Array, tile: Tile) -> None:
+        """Adds the gradients of `keys` and `key_table` from the scaled `ds`."""
+        plan, (at, i, j), product = self.plan, tile, self.plan.precision.einsum
+        table = turned(plan, table_of(plan, parts.key_table, tile))
+        by_line = collect(ds.T, _key_index(plan, parts, constants, tile), len(table))
+        keys = keys_of(plan, parts.keys, at, j)
+        self.add("keys", (j * plan.k_block, 0), product("kt,td->kd", by_line, table, jnp.float32))
+        of_table = turned(plan, product("kt,kd->td", by_line, keys, jnp.float32), back=True)
+        self.add("key_table", (_line(plan, i, j) if plan.regular else 0, 0), of_table)
 
     def of_weights(
         self, parts: Parts, constants: Given, weights: Array, g: Array, tile: Tile
@@ -346,15 +271,16 @@ class Grads:
         if parts.values is not None:
             table = table_of(plan, parts.values, tile)
             index = index_of(plan, constants, tile, most(parts.values, -2))
-            by_line = collect(plan, weights, index, len(table))
+            by_line = collect(weights, index, len(table))
             first = _line(plan, i, j) if plan.regular else 0
             self.add("values", (first, 0), product("qt,qd->td", by_line, g, jnp.float32))
-            above += spread(plan, product("qd,td->qt", g, table, jnp.float32), index)
+            by_line = product("qd,td->qt", g, table, jnp.float32)
+            above += spread(by_line, index, plan.k_block)
         return above
 
 
 def tables(plan: Plan, scores: Scores, shift) -> dict[str, Any]:
-    """Returns `distances`, `table` and `values` of `Parts`.
+    """Returns `distances`, `table`, `key_table` and `values` of `Parts`.
 
     `shift` is the position of the first query.
 
@@ -362,20 +288,23 @@ def tables(plan: Plan, scores: Scores, shift) -> dict[str, Any]:
     With regular positions `distances` has one block per diagonal of blocks (all blocks on a
     diagonal are equal), O(L x block) memory.
     """
-    tables_of: dict[str, Any] = {"distances": None, "table": None, "values": None}
+    names = ("distances", "table", "key_table", "values")
+    tables_of: dict[str, Any] = dict.fromkeys(names)
     span = plan.q_block * plan.q_blocks + plan.k_block * plan.k_blocks
     distance = jnp.arange(span) - (plan.q_block * plan.q_blocks - 1) - shift
 
-    def turned(table):
+    def by_head(table):
         return jnp.moveaxis(table, 1, 0)[None]
 
     def whole(table):
         return table[lines(distance, most(table, 0))] if plan.regular else table
 
     if scores.relative is not None:
-        tables_of["table"] = turned(whole(scores.relative.table))
+        tables_of["table"] = by_head(whole(scores.relative.table))
+    if scores.by_key is not None:
+        tables_of["key_table"] = by_head(whole(scores.by_key.table))
     if scores.values is not None:
-        tables_of["values"] = turned(whole(scores.values))
+        tables_of["values"] = by_head(whole(scores.values))
     if scores.distances is not None:
         table = scores.distances
         if plan.regular:

@@ -54,7 +54,7 @@ from ptm_jax.kernels.attention.tpu_block import (
     tables,
     unskew,
 )
-from ptm_jax.kernels.scores import Scores, most
+from ptm_jax.kernels.scores import BY_DISTANCE, Scores, most
 
 RESIDENT = 4 * 2**20  # maximum bytes of a table's gradient in a core's memory
 
@@ -64,7 +64,9 @@ def refusal(q: Array, k: Array, args: Arguments) -> str | None:
     if because := refuses_cap(args):
         return because
     scores = args.scores
-    distant = [name for name in scores.holds if name in ("distances", "relative", "values")]
+    if scores.by_key is not None:
+        return "scores.by_key; take impl='xla'"
+    distant = [name for name in scores.holds if name in BY_DISTANCE]
     if distant and not scores.regular:
         return f"{distant[0]} with places that are not in order; take impl='xla'"
     widths = [] if scores.relative is None else [scores.relative.queries.shape[3]]

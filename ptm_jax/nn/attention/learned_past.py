@@ -9,7 +9,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from ptm_jax.core.types import Visibility
-from ptm_jax.nn.attention.multihead import Attention, KeyValues
+from ptm_jax.nn.attention.caches import KeyValues
+from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Context, Dense
 

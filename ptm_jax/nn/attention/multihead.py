@@ -6,7 +6,7 @@ Vaswani et al. 2017, section 3.2.
 from __future__ import annotations
 
 import dataclasses
-import functools
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import flax.linen as nn
@@ -24,100 +24,11 @@ from ptm_jax.kernels.choice import Impl
 from ptm_jax.kernels.reference import dense_bias
 from ptm_jax.kernels.ring import Ring, ring_attention
 from ptm_jax.kernels.scores import Scores, joint
+from ptm_jax.nn.attention.caches import KeyValues
 from ptm_jax.nn.attention.rotary import LocalLayers, Rotary, places_of
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Context, Dense, Dropout, LayerNorm
 from ptm_jax.nn.parallel import gathered, joined, stream
-
-
-@record
-class KeyValues:
-    """Keys and values [B, M, H, K] of the tokens so far, and the next free slot `start`.
-
-    `start` is None if they are complete. For a stack the arrays have a leading axis N.
-    """
-
-    key: Any
-    value: Any
-    start: Any
-
-    def take(self, rows) -> KeyValues:
-        """Returns the cache of a stack for the given rows [R] of the batch."""
-        return dataclasses.replace(self, key=self.key[:, rows], value=self.value[:, rows])
-
-    def whole(self):
-        """Returns all keys and values [B, M, H, K]."""
-        return self.key, self.value
-
-    def extended(self, key, value) -> KeyValues:
-        """Returns the cache with the keys and values [B, L, H, K] of L more tokens."""
-        write = functools.partial(
-            jax.lax.dynamic_update_slice_in_dim, start_index=self.start, axis=1
-        )
-        new = (
-            write(self.key, key.astype(self.key.dtype)),
-            write(self.value, value.astype(self.value.dtype)),
-        )
-        return KeyValues(*new, self.start + key.shape[1])
-
-    def by_layer(self) -> ByLayer:
-        """Returns the layers of a stack's cache."""
-        start = [None] * len(self.key) if self.start is None else self.start
-        parts = zip(
-            self.key.transpose(0, 1, 3, 4, 2),
-            self.value.transpose(0, 1, 3, 2, 4),
-            start,
-            strict=True,
-        )
-        return ByLayer(tuple(HeadsFirst(*part) for part in parts))
-
-
-@record
-class HeadsFirst:
-    """The `KeyValues` of one layer in the CPU's order: keys [B, H, K, M], values [B, H, M, K].
-
-    Products with one query read them in this order. In the order [B, M, H, K] they take five to
-    thirteen times as long (12 heads of 64, 128 slots, 1 and 8 rows).
-    """
-
-    key: Any
-    value: Any
-    start: Any
-
-    def take(self, rows) -> HeadsFirst:
-        """Returns the cache of the given rows [R] of the batch."""
-        return dataclasses.replace(self, key=self.key[rows], value=self.value[rows])
-
-    def whole(self):
-        """Returns all keys and values [B, M, H, K]."""
-        return self.key.transpose(0, 3, 1, 2), self.value.transpose(0, 2, 1, 3)
-
-    def extended(self, key, value) -> HeadsFirst:
-        """Returns the cache with the keys and values [B, L, H, K] of L more tokens."""
-        write = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=self.start)
-        key, value = (
-            key.transpose(0, 2, 3, 1).astype(self.key.dtype),
-            value.transpose(0, 2, 1, 3).astype(self.value.dtype),
-        )
-        return HeadsFirst(
-            write(self.key, key, axis=3),
-            write(self.value, value, axis=2),
-            self.start + key.shape[3],
-        )
-
-
-@record
-class ByLayer:
-    """The caches of the layers of a stack, one each.
-
-    A loop updates each of them in place; it would copy a single array [N, ...].
-    """
-
-    parts: Any
-
-    def take(self, rows) -> ByLayer:
-        """Returns the caches of the given rows [R] of the batch."""
-        return ByLayer(tuple(part.take(rows) for part in self.parts))
 
 
 @record
@@ -205,6 +116,16 @@ class Attention(slots.Kernel, nn.Module):
         """Number of heads of keys and values and width of each."""
         return self.key_heads or self.heads, self.each[1]
 
+    @property
+    def factor(self) -> float:
+        """The factor of q k^T."""
+        return self.each[1] ** -0.5 if self.scale is None else self.scale
+
+    @property
+    def distant(self) -> str | None:
+        """The name of the scores by distance, or None."""
+        return self.relative and type(self.relative).__name__
+
     def empty_cache(self, layers: int, batch: int, length: int) -> KeyValues:
         """Returns an empty cache of a stack of such layers for `length` tokens."""
         zeros = jnp.zeros((layers, batch, length, *self.each_key), self.precision.dtype)
@@ -215,9 +136,11 @@ class Attention(slots.Kernel, nn.Module):
         self, x, context: Context, source=None, cache: KeyValues | None = None, values=None
     ):
         self._check_heads()
-        q, k, v, cache = self._projected(gathered(x), context, source, cache, values)
-        scale = self.each[1] ** -0.5 if self.scale is None else self.scale
-        noisy = context.train and self.dropout > 0.0
+        layers = {"query": self._layer("query", self.each)}
+        layers |= {name: self._layer(name, self.each_key) for name in ("key", "value")}
+        inputs = {"source": source, "values": values}
+        q, k, v, cache = self._projected(gathered(x), context, cache, layers=layers, **inputs)
+        scale, noisy = self.factor, context.train and self.dropout > 0.0
         settings = {
             "visibility": self._near(context, q.shape[1], k.shape[1]),
             "scale": scale,
@@ -234,9 +157,7 @@ class Attention(slots.Kernel, nn.Module):
         else:
             q = constrain(q, "rows", "length", "heads", None)
             k, v = (constrain(x, "rows", "keys", "heads", None) for x in (k, v))
-            queries, scores = (
-                (q, Scores()) if self.relative is None else self.relative(q, k, context)
-            )
+            queries, scores = self.related(q, k, context, layers)
             settings["impl"] = self.impl if cache is None else "auto"
             scores = joint(context.scores, scores)
             heads, probabilities = attend(queries, k, v, scores=scores, cap=self.cap, **settings)
@@ -262,13 +183,14 @@ class Attention(slots.Kernel, nn.Module):
     def _layer(self, name, features, **options):
         """Returns one of the dense layers."""
         init = self.out_init if name == "out" and self.out_init else self.initializer
-        options |= {"bias": self.bias, "precision": self.precision}
+        options |= {"bias": self.biased(name), "precision": self.precision}
         return Dense(features, initializer=init, name=name, **options)
 
-    def _projected(self, x, context: Context, source, cache: KeyValues | None, values):
+    def _projected(
+        self, x, context: Context, cache: KeyValues | None, *, layers, source=None, values=None
+    ):
         """Returns queries, keys, values [B, L, H, K] and the extended cache."""
-        query, key = self._layer("query", self.each), self._layer("key", self.each_key)
-        value = self._layer("value", self.each_key)
+        query, key, value = layers.values()
         if cache is not None and cache.start is None:
             q, (k, v) = self._normed("query", query(x)), cache.whole()
             return q, self._repeated(k), self._repeated(v), None
@@ -295,6 +217,19 @@ class Attention(slots.Kernel, nn.Module):
         times = self.heads // x.shape[2]
         return x if times == 1 else jnp.repeat(x, times, axis=2)
 
+    def biased(self, name: str) -> bool:
+        """Returns whether the layer "query", "key", "value" or "out" has a bias."""
+        return self.bias
+
+    def related(
+        self, q, k, context: Context, layers: Mapping[str, Dense]
+    ) -> tuple[jax.Array, Scores]:
+        """Returns (queries that replace q, the terms that are added to the scores).
+
+        `layers` are those of queries, keys and values.
+        """
+        return (q, Scores()) if self.relative is None else self.relative(q, k, context)
+
     def _turned(self, inputs, context: Context, cache: KeyValues | None):
         """Returns queries, keys and values with their rotary positions. A cache holds turned
         keys."""
@@ -319,7 +254,7 @@ class Attention(slots.Kernel, nn.Module):
     def _refuse(self):
         """Raises UserError for options that need the scores of all keys at once."""
         exposed = f'expose="{self.expose}"' if self.expose != "probabilities" else None
-        for what in (self.relative and type(self.relative).__name__, exposed):
+        for what in (self.distant, exposed):
             if what:
                 raise UserError(
                     f"{what} reads all keys at once, which ring attention never has; take "

@@ -91,6 +91,10 @@ class RotaryPositions(Positions):
         return jnp.zeros((), jnp.float32)
 
 
+class RelativePositions(RotaryPositions):
+    """No vectors: distances enter by the attention (`nn.attention.disentangled`)."""
+
+
 class Sinusoids(Positions):
     """Fixed positions of any length: sines and cosines (Vaswani et al. 2017, section 3.5)."""
 
@@ -209,6 +213,11 @@ def word_width(embed: slots.Embedding | None) -> int | None:
     None if the words are not the rows of a table.
     """
     return embed.summed_width if isinstance(embed, Embeddings) else None
+
+
+def adds_positions(embed: slots.Embedding) -> bool:
+    """Returns whether a table of positions is added to the words."""
+    return isinstance(embed, Embeddings) and isinstance(embed.position, LearnedPositions)
 
 
 def has_free_width(embed: slots.Embedding) -> bool:

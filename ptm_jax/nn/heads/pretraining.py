@@ -79,8 +79,24 @@ class Detector(slots.Head, nn.Module):
         def dense(width, name):
             return Dense(width, initializer=self.initializer, precision=self.precision, name=name)
 
-        h = activate(self.activation, dense(hidden.shape[-1], "dense")(hidden))
+        h = activate(self.activation, dense(hidden.shape[-1], "dense")(self.inputs(hidden)))
         return dense(1, "score")(h)[..., 0].astype(jnp.float32)
+
+    def inputs(self, hidden):
+        """Returns the inputs of the dense layer."""
+        return hidden
+
+
+class FirstTokenDetector(Detector):
+    """`Detector` that reads LayerNorm(h_0 + h_i): the state of a row's first token is added.
+
+    He et al. 2021, arXiv 2111.09543, released code.
+    """
+
+    eps: float = 1e-7
+
+    def inputs(self, hidden):
+        return LayerNorm(self.eps, name="norm")(hidden[:, :1] + hidden)
 
 
 class Score(slots.Head, nn.Module):

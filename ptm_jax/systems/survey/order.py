@@ -33,6 +33,10 @@ ORDER = {
     "transformers.modern.neobert": "neobert",
     "transformers.modern.esm2": "esm2_t6_8m esm2_t12_35m esm2_t30_150m esm2_t33_650m",
     "transformers.modern.roformer": "roformer_base",
+    "transformers.deberta": """
+        deberta_base deberta_large deberta_v2_xlarge deberta_v3_small deberta_v3_base
+        deberta_v3_large deberta_v3_mini
+    """,
     "sequence_to_sequence.bart": """
         transformer_base transformer_big bart_base bart_large bart_mini mass_enfr mass_mini
         pegasus_base pegasus_large pegasus_mini

@@ -28,7 +28,7 @@ from ptm_jax.core.recipe import Recipe
 from ptm_jax.core.spec.classes import Kinds, kinds_of
 from ptm_jax.core.spec.own_code import own_kinds
 from ptm_jax.core.spec.rebuild import rebuild
-from ptm_jax.core.system import System
+from ptm_jax.core.system import Difference, System, Tie, tied
 from ptm_jax.data.tokenizers import saved
 from ptm_jax.training import workdirs
 from ptm_jax.training.checkpoints import restore_params
@@ -153,6 +153,8 @@ class Initial:
             system = self.record["config"]["system"]
         except UserError:
             return params
+        ties = rebuild(system.get("ties", []), {"Tie": Tie, "Difference": Difference})
+        params = tied(params, [tie for tie in ties if isinstance(tie, Difference)])
         wrappers = [*system.get("adapt", []), *system.get("compress", [])]
         return finished(wrappers, params, self.kinds)[1]
 

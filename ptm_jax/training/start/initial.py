@@ -17,7 +17,7 @@ from ptm_jax.convert.engine import Report
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError, closest
 from ptm_jax.core.paths import flatten, unflatten
-from ptm_jax.core.system import Experiment, System, Tiling, adapted
+from ptm_jax.core.system import Difference, Experiment, System, Tiling, adapted
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.encoder_traits import EntityTables, GrownTransformer
 from ptm_jax.objectives.text.text_traits import BeginsWithLanguageModels
@@ -74,7 +74,8 @@ def begin(
     line on stderr. Encoders must match, except for parameters added by adaptations. Raises
     UserError.
     """
-    for source in opened(init).sources:
+    random, sources = flatten(params), opened(init).sources
+    for source in sources:
         if source.vectors:
             lexicons = _lexicons(system) if source.entities else {}
             if lexicons:
@@ -85,7 +86,10 @@ def begin(
             params = _with_language_model(params, source, system, parts[source.at])
         else:
             params = _with_model(params, source, system, tiling)
-    return params
+    flat = flatten(params)
+    loaded = [tie for tie in system.ties if isinstance(tie, Difference)]
+    loaded = [tie for tie in loaded if flat[tie.path] is not random[tie.path]]
+    return unflatten({**flat, **{tie.path: flat[tie.path] - flat[tie.source] for tie in loaded}})
 
 
 def remark_decay(init: Init | Initials, config: Experiment) -> None:

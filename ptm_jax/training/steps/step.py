@@ -25,10 +25,10 @@ from ptm_jax.core import paths, slots, spec
 from ptm_jax.core import towers as core_towers
 from ptm_jax.core.batch import merged_rows, split_rows, with_rows
 from ptm_jax.core.constraint import use
-from ptm_jax.core.errors import Advised, UserError, closest
-from ptm_jax.core.paths import flatten, unflatten
+from ptm_jax.core.errors import Advised, UserError
+from ptm_jax.core.paths import flatten
 from ptm_jax.core.streams import stream
-from ptm_jax.core.system import System, adapted, refusal
+from ptm_jax.core.system import System, adapted, refusal, tied, untied
 from ptm_jax.core.types import Axes, Batch, Loss, Params, Ratio, record
 from ptm_jax.mesh.axes import ParameterAxes
 from ptm_jax.mesh.layout import Layout, layout_of
@@ -104,7 +104,7 @@ class Program:
             params = core_towers.init(self.defined().towers, stream(self.seed, "init"), batch)
         optimizer = self._optimizer(lambda: self._axes(collector.axes()))
         params = self.begun(params)
-        params = _without_ties(params, self.system.ties)
+        params = untied(params, self.system.ties, fresh=True)
         carry = self.defined().initial_carry(params, batch)
         return self.padding.fill(
             TrainState(jnp.zeros((), jnp.int32), params, optimizer.init(params), carry)
@@ -314,29 +314,6 @@ def program(system: System, seed: int) -> Program:
     system = adapted(system)
     freedom = Freedom(system.wrappers, system.towers, slots.objective(system.objective).given)
     return Program(system, system.towers, optimizers.build(system.recipe, freedom), seed, freedom)
-
-
-def tied(params: Params, ties) -> Params:
-    """Returns the parameters with every tied path filled from its source."""
-    if not ties:
-        return params
-    flat = flatten(params)
-    return unflatten({**flat, **{tie.path: flat[tie.source] for tie in ties}})
-
-
-def _without_ties(params, ties):
-    flat = flatten(params)
-    for path in [path for tie in ties for path in (tie.path, tie.source)]:
-        if path not in flat:
-            raise UserError(
-                f"a tie names the parameter {path!r}, which no tower has.{closest(path, flat)}"
-            )
-    filled = {tie.path for tie in ties}
-    return (
-        unflatten({path: leaf for path, leaf in flat.items() if path not in filled})
-        if ties
-        else params
-    )
 
 
 def _accumulated(loss_of: Callable[[Params, Batch], Loss], params, batch, parts: int):

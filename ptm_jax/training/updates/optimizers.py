@@ -49,7 +49,7 @@ from ptm_jax.core.recipe import (
     StableAdamW,
 )
 from ptm_jax.mesh.axes import ParameterAxes
-from ptm_jax.training.updates import matrices, schedules
+from ptm_jax.training.updates import clipping, matrices, schedules
 from ptm_jax.training.updates.freedom import Freedom, along, held
 from ptm_jax.training.updates.tensor_rules import Array, ByRole, Moments, Rule, bias, zeros
 
@@ -97,11 +97,7 @@ def build(
             path: g for path, g in paths.flatten(grads).items() if freedom.trains(places[path])
         }
         layered, rule = freedom.stacked(params), rules(places, flat)
-        factor = (
-            1.0
-            if recipe.clip is None
-            else recipe.clip / jnp.maximum(optax.tree.norm(chosen), recipe.clip)
-        )
+        factors = clipping.factors(recipe, chosen, places)
         rate, count = rate_of(step), (state["count"] + 1).astype(jnp.float32)
         new: dict[str, Moments] = {name: {} for name in old}
 
@@ -117,7 +113,7 @@ def build(
             rate_of_leaf = rate * (along(scale, param) if np.ndim(scale) else scale)
             facts = {"decay": decay, "axes": axes, "t": count, "rate": rate_of_leaf}
             direction, after = _moved(
-                rule[path], grad.astype(jnp.float32) * factor, param, before, facts
+                rule[path], grad.astype(jnp.float32) * factors[path], param, before, facts
             )
             for name, value in after.items():
                 new[name][path] = value if live is None else jnp.where(live, value, before[name])

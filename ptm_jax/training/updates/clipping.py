@@ -1,0 +1,35 @@
+"""Clipping of gradients by their global norm (Pascanu et al. 2013)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+import optax
+
+from ptm_jax.core.recipe import ClipByTower, Recipe
+
+if TYPE_CHECKING:
+    from ptm_jax.adapt.parameters.levels import ParameterPath
+    from ptm_jax.core.types import Array
+
+
+def factors(
+    recipe: Recipe, grads: Mapping[str, Array], places: Mapping[str, ParameterPath]
+) -> dict[str, Array | float]:
+    """Returns {path: the factor that clips its gradient}."""
+    if recipe.clip is None:
+        return dict.fromkeys(grads, 1.0)
+    by_tower = isinstance(recipe.clip, ClipByTower)
+    limit = recipe.clip.clip if by_tower else recipe.clip
+    groups: dict[str, dict[str, Array]] = defaultdict(dict)
+    for path, grad in grads.items():
+        group = places[path].tower or path.partition("/")[0]
+        groups[group if by_tower else ""][path] = grad
+    factors: dict[str, Array | float] = {}
+    for group in groups.values():
+        factor = limit / jnp.maximum(optax.tree.norm(group), limit)
+        factors |= dict.fromkeys(group, factor)
+    return factors
