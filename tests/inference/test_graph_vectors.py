@@ -83,6 +83,33 @@ def test_by_command(workdir, capsys):
         assert message in capsys.readouterr().err
 
 
+def test_queries_of_a_file(workdir, tmp_path, capsys):
+    """Each line is a row: refused ones too, with the reason."""
+    queries, output = tmp_path / "q.txt", tmp_path / "out.jsonl"
+    queries.write_text("e3 | next\n\nnobody | next\ne3 | next | e4\n? | back to | e1\n")
+    words = ["--task", "links", "--input", str(queries), "--output", str(output), "--top", "2"]
+    assert main(["predict", str(workdir), *words]) == 0
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    model = ptm_jax.load(workdir)
+    best = model.complete("e3", "next", top=2)
+    assert [one["text"] for one in rows[0]["similar"]] == [one.word for one in best]
+    reasons = ["it is empty", "unknown entity 'nobody'", "is no query"]
+    for row, reason in zip(rows[1:4], reasons, strict=True):
+        assert reason in row["error"]
+    assert len(rows[4]["similar"]) == 2
+    main(["predict", str(workdir), *words])
+    assert "is complete: 5 rows" in capsys.readouterr().err
+
+
+def test_names_beyond_the_vocabulary_are_told(tmp_path, capsys):
+    (tmp_path / "graph").mkdir()
+    lines = [f"e{i}\tr{(i + j) % 46}\te{(i + j + 1) % 150}" for i in range(150) for j in range(4)]
+    (tmp_path / "graph" / "train.tsv").write_text("\n".join(lines) + "\n")
+    words = ["--data", f"triples:{tmp_path / 'graph'}", "--workdir", str(tmp_path / "run")]
+    main(["train", "transe_mini", *words, "--set", "recipe.phases.0.steps=1"])
+    assert "names in the triples are beyond the vocabulary of 184" in capsys.readouterr().err
+
+
 def test_refusals(workdir):
     model = ptm_jax.load(workdir)
     for names in (

@@ -58,8 +58,10 @@ def fingerprint(source: str) -> str:
 
 
 def documents(source: str) -> Iterator[Document]:
-    """Yields the documents of a graph. Raises UserError with file and line."""
+    """Yields the documents of a graph. Raises UserError with file and line, and for two names that
+    differ in blanks and underscores alone."""
     triples, names, descriptions = files_of(source)
+    name_of: dict[str, str] = {}
 
     def rows(path, count):
         return (row for _, row in cells(path, count))
@@ -67,8 +69,15 @@ def documents(source: str) -> Iterator[Document]:
     def mark(kind, name):
         return f"{kind}:{'_'.join(name.split())}"
 
-    for head, relation, tail in rows(triples, 3):
-        yield Document((f"{mark('e', head)} {mark('r', relation)} {mark('e', tail)}",))
+    for triple in rows(triples, 3):
+        pieces = [mark(kind, name) for kind, name in zip("ere", triple, strict=True)]
+        for piece, name in zip(pieces, triple, strict=True):
+            if (other := name_of.setdefault(piece, name)) != name:
+                raise UserError(
+                    f"{triples}: the names {other!r} and {name!r} differ in blanks and underscores "
+                    "alone, and would be one; rename one of them"
+                )
+        yield Document((" ".join(pieces),))
     short = dict(rows(names, 2)) if names else {}
     long = dict(rows(descriptions, 2)) if descriptions else {}
     for entity in dict.fromkeys([*short, *long]):

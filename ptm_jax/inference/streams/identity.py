@@ -32,7 +32,8 @@ def _feed(value: object, state: hashlib._Hash) -> None:
     state.update(f"{type(value).__name__} ".encode())
     if dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
-            _feed(vars(value)[field.name], state)
+            if field.name in vars(value):  # a layer has no parent outside of a call
+                _feed(vars(value)[field.name], state)
 
 
 @_feed.register(np.ndarray)

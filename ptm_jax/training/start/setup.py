@@ -23,6 +23,7 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import Corpus, open_corpus
 from ptm_jax.data.corpora.stream import Stream, rows_per_epoch
+from ptm_jax.data.graphs import folders
 from ptm_jax.data.tokenizers import vocabularies
 from ptm_jax.training import workdirs
 from ptm_jax.training.hosts import group
@@ -66,12 +67,25 @@ def begin(
         rehearse(config)
     if not group.current().index:
         corpus = _opened(config, workdir, init, progress)
+        _tell_unknown(config, corpus)
         group.current().chosen(lambda: str(corpus.dir.absolute()))
     else:  # process 0 prepares it, which may take hours
         corpus = open_corpus(group.current().chosen(lambda: None))
     return scheduled(
         differing.with_facts(differing.resolve(config, corpus.vocab), lambda: corpus), corpus
     ), corpus
+
+
+def _tell_unknown(config: Experiment, corpus: Corpus) -> None:
+    """Prints how many names of a graph are beyond the vocabulary."""
+    of_triples = [source.startswith(folders.BARE) for source in config.data]
+    if not of_triples or not all(of_triples) or corpus.vocab.unk is None:
+        return
+    if unknown := int(corpus.counts("train")[corpus.vocab.unk]):
+        console.say(
+            f"{unknown:,} names in the triples are beyond the vocabulary of {corpus.vocab.size:,}, "
+            "and count as one entity; set tokenizer.vocab to the entities and relations, and 3"
+        )
 
 
 def scheduled(config: Experiment, corpus: Corpus) -> Experiment:

@@ -27,6 +27,8 @@ def test_triples_and_texts_of_entities_are_documents(tmp_path):
         ({"train": "a\tb\n"}, "line 1"),
         ({"train": "a\tr\tb\na\t\tb\n"}, "line 2"),
         ({"names": "a b c\n"}, "line 1"),
+        ({"train": "c d\tr\tb\nc_d\tr\tb\n"}, "'c d' and 'c_d' differ in blanks and underscores"),
+        ({"train": "a\tr s\tb\na\tr_s\tb\n"}, "'r s' and 'r_s' differ in blanks and underscores"),
     ],
 )
 def test_broken_graphs_are_one_line_with_file_and_line(tmp_path, fields, line):
