@@ -1,4 +1,4 @@
-"""Part (f): 200 steps of the quickstart's model on the pages of docs/, by `ptm train`.
+"""Part (f): 200 steps of the first quickstart's model on the pages of docs/, by `ptm train`.
 
 The curve of a CPU is beside this file; `python -m benchmarks.device.training` writes it anew.
 """
@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarks.device.isolate import ROOT
 
+CONFIG = "configs/speedrun/pre_norm_bert.py"
 CURVE = Path(__file__).with_name("training_cpu.json")
 STEPS = 200
 _dry = False
@@ -63,7 +64,7 @@ def trained(steps: int) -> tuple[dict[str, float], list[str]]:
         Path(folder, "docs.txt").write_text(text, "utf8")
         code = "import sys; from ptm_jax.cli.main import main; sys.exit(main())"
         words = [sys.executable, "-c", code, "train"]
-        words += [str(ROOT / "configs" / "quickstart.py"), "--workdir", f"{folder}/run"]
+        words += [str(ROOT / CONFIG), "--workdir", f"{folder}/run"]
         words += ["--data", f"{folder}/docs.txt", "--set", f"recipe.phases.0.steps={steps}"]
         words += [
             "tokenizer.vocab=2048",
