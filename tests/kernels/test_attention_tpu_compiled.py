@@ -3,10 +3,11 @@ inside of training steps.
 
 Every kernel is compiled for v4, v5e, v5p and v6e inside of `shard_map` over rows and heads, forward
 and backward, with all that scores may hold; and a step of BERT-large, of two layers, by them and by
-the kernels of the cross-entropy. Steps of T5 and XLNet-large too, half a minute each; `CELLS` names
-the chips. What was compiled holds no [L, L] buffer, in whatever shape: no two dimensions of
-a row's length, and none of their product. A step has no [tokens, V] buffer either: what has the
-vocabulary's size, whole or a device's share, is a table or a vector.
+the kernels of the cross-entropy. Steps of T5, XLNet-large and ModernBERT (a full and a local layer)
+too, half a minute each; `CELLS` names the chips. What was compiled holds no [L, L] buffer, in
+whatever shape: no two dimensions of a row's length, and none of their product. A step has no
+[tokens, V] buffer either: what has the vocabulary's size, whole or a device's share, is a table or
+a vector.
 """
 
 import dataclasses
@@ -21,17 +22,19 @@ pytestmark = pytest.mark.full
 
 CHIPS = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 QUICK = {"exec_time_optimization_effort": -1.0}
-STEPS = {"bert_large": 384, "t5_base": 384, "xlnet_large": 384}
+STEPS = {"bert_large": 384, "t5_base": 384, "xlnet_large": 384, "modernbert_base": 640}
 CELLS = [
     ("v4", "bert_large"), ("v5e", "bert_large"), ("v5e", "t5_base"), ("v5p", "t5_base"),
     ("v4", "xlnet_large"), ("v6e", "xlnet_large"),
+    ("v5p", "modernbert_base"), ("v6e", "modernbert_base"),
 ]  # fmt: skip
 """Each chip and each step stands in a cell; each step is compiled for two chips."""
-WIDTHS = {"bert_large": 1024, "t5_base": 768, "xlnet_large": 1024}
+WIDTHS = {"bert_large": 1024, "t5_base": 768, "xlnet_large": 1024, "modernbert_base": 768}
 CALLS = {
     "bert_large": 6,
     "t5_base": 12,
     "xlnet_large": 9,
+    "modernbert_base": 6,
 }  # three of every attention, three of the cross-entropy
 KERNELS = ["attention", "attention_keys", "attention_queries"]
 

@@ -48,6 +48,8 @@ INTERPRETED = [
     pytest.param(by_blocks, id="xla", marks=pytest.mark.full),
     pytest.param(by_core, id="pallas on TPUs", marks=pytest.mark.full),
 ]
+CELLS = [pytest.param(by_blocks, length, id=f"xla-{length}") for length in LENGTHS]
+CELLS += [pytest.param(by_core, length, id=f"pallas-{length}") for length in (64, 320)]
 HOPPER = pytest.param(by_hopper, id="pallas on Hopper", marks=[simulated, pytest.mark.full])
 
 
@@ -58,8 +60,7 @@ def windowed(length, radius):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("run", INTERPRETED)
+@pytest.mark.parametrize(("run", "length"), CELLS)
 def test_results_and_gradients_are_those_of_the_definition(run, length):
     """Packed rows, the first with padding; a window shorter and one longer than the row. The kernel
     in C++: tests/kernels/test_attention_cpu.py."""
