@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from ptm_jax.core.recipe import Phase, Recipe, StableAdamW, WarmupStableDecay
-from ptm_jax.core.system import System
+from ptm_jax.core.system import ChangedPhase, System
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.masking.token import TokenMasking
 from ptm_jax.data.rows.examples import Packed
@@ -28,6 +28,7 @@ from ptm_jax.systems.transformers.bert_gpt import miniature
 VOCAB = Vocab(size=50368, pad=50283, unk=50280, cls=50281, sep=50282, mask=50284)
 """OLMo's byte-level BPE with BERT's special tokens, padded to a multiple of 64 (section 2.1.2)."""
 STD = 0.02
+THETA = "towers.main.encoder.stack.block.attention.rotary.theta"
 
 
 def block(
@@ -112,9 +113,9 @@ def modernbert(
 
     Every third layer is full with theta 160,000. The others see 64 tokens on each side, theta
     10,000. The phases are 1.72 T tokens at length 1,024, 250 B and 50 B (the decay) at 8,192.
-    Deviations: theta of full layers is 160,000 from the start (10,000 at length 1,024 there), one
-    rate for all phases (3e-4 and 5e-5 after the first), no warm-up of the batch, dropout 0 (0.1
-    after the attention).
+    Full layers have theta 10,000 at length 1,024.
+    Deviations: one rate for all phases (3e-4 and 5e-5 after the first), no warm-up of the batch,
+    dropout 0 (0.1 after the attention).
     """
     local = LocalLayers(radius=64)
     sizes = {"layers": layers, "width": width, "heads": heads, "hidden": hidden}
@@ -134,7 +135,9 @@ def modernbert(
         objective=MLM(),
         recipe=Recipe(
             phases=(
-                Phase(steps=364_000, batch=4608, length=1024),
+                ChangedPhase(
+                    steps=364_000, batch=4608, length=1024, changes=((THETA, 10_000.0),)
+                ),
                 Phase(steps=424_000, batch=72, length=8192),
                 Phase(steps=85_000, batch=72, length=8192),
             ),
