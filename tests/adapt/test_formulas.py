@@ -311,9 +311,11 @@ def test_what_does_not_fit_a_network_is_refused():
 def test_every_name_is_read_and_listed():
     entries = catalogue.entries()
     assert len(entries) >= 18 and all(entry["what"] for entry in entries)
-    assert {entry["name"] for entry in entries if not entry["rows"]} == {"rdrop", "output_scale"}, (
-        "younger than the survey"
-    )
+    assert {entry["name"] for entry in entries if not entry["rows"]} == {
+        "ema",
+        "output_scale",
+        "rdrop",
+    }, "younger than the survey"
     assert all(
         catalogue.read(entry["name"]) == catalogue.NAMES[entry["name"]][0]() for entry in entries
     )
