@@ -311,11 +311,8 @@ def test_what_does_not_fit_a_network_is_refused():
 def test_every_name_is_read_and_listed():
     entries = catalogue.entries()
     assert len(entries) >= 18 and all(entry["what"] for entry in entries)
-    assert {entry["name"] for entry in entries if not entry["rows"]} == {
-        "ema",
-        "output_scale",
-        "rdrop",
-    }, "younger than the survey"
+    younger = {"ema", "grad_cache", "layer_matryoshka", "matryoshka", "output_scale", "rdrop"}
+    assert {entry["name"] for entry in entries if not entry["rows"]} == younger | {"taught"}
     assert all(
         catalogue.read(entry["name"]) == catalogue.NAMES[entry["name"]][0]() for entry in entries
     )
