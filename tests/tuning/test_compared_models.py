@@ -19,9 +19,10 @@ ROOT = Path(__file__).resolve().parents[2]
 OF_ONE_SYSTEM = {
     "bounded", "bpt3c", "concat", "label_gain", "linkers", "ntasgd", "output_scale", "pooled",
     "sentence_trees", "taglm", "vectors", "vib", "words",
+    "grad_cache", "layer_matryoshka", "matryoshka", "taught",
 }  # fmt: skip
-"""Adaptations that belong to one published system, or to the head of numbers, which their own
-pages measure."""
+"""Adaptations that belong to one published system, to the head of numbers or to sentence encoders,
+which their own pages measure."""
 OWN = """
 from ptm_jax.configs.studies.{module} import compared
 
