@@ -135,9 +135,7 @@ def modernbert(
         objective=MLM(),
         recipe=Recipe(
             phases=(
-                ChangedPhase(
-                    steps=364_000, batch=4608, length=1024, changes=((THETA, 10_000.0),)
-                ),
+                ChangedPhase(steps=364_000, batch=4608, length=1024, changes=((THETA, 10_000.0),)),
                 Phase(steps=424_000, batch=72, length=8192),
                 Phase(steps=85_000, batch=72, length=8192),
             ),
