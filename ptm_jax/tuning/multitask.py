@@ -94,15 +94,20 @@ def _paths(paths: Sequence[str] | str | os.PathLike) -> tuple[str | os.PathLike,
 def _examples(name: str, paths: Sequence[str], pairs: bool) -> TaskExamples:
     """Returns the examples of a task. Raises UserError if it has no class or number for a text, or
     (`pairs`) no second text."""
+    _check_whole(name)
     examples = catalogue.get(name).examples.settled(paths)
-    if kind_of(examples).head != "classify":
+    if pairs and not examples.second:
+        raise UserError(f"{name} has one text a row, and an answer network reads two; leave it out")
+    return examples
+
+
+def _check_whole(name: str) -> None:
+    """Raises UserError for a task without a class or a number for a text or a pair."""
+    if kind_of(catalogue.get(name).examples).head != "classify":
         raise UserError(
             f"{name} is no task on whole texts; mix tasks with a class or a number for a "
             "text or a pair"
         )
-    if pairs and not examples.second:
-        raise UserError(f"{name} has one text a row, and an answer network reads two; leave it out")
-    return examples
 
 
 def _recipe(phase: Phase, lr: float) -> Recipe:
@@ -141,5 +146,7 @@ def of_task(model: Pretrained, name: str) -> Pretrained:
 
 def read_data(words: Sequence[str], tasks: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """{task: its data} of 'name=PATH' words, for each of `tasks`. Raises UserError."""
+    for name in tasks:
+        _check_whole(name)
     parts = MixedTasks(parts={name: catalogue.get(name).examples for name in tasks})
     return parts.files(words)

@@ -114,7 +114,7 @@ class AroundTexts(AroundTask, TextLoss):
         if not isinstance(self.task, TextLoss):
             name = type(self.task).__name__
             raise ValueError(
-                f"{name} reads no vectors of texts; take --task contrast or sts, or leave it out"
+                f"{name} reads no vectors of texts, as those of --task contrast and sts do"
             )
 
     @property

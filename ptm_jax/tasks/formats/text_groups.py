@@ -21,6 +21,7 @@ from ptm_jax.tasks.tables import table_cells as cells
 
 if TYPE_CHECKING:
     from ptm_jax.convert.libraries.sentence_folder import Sentence
+    from ptm_jax.core.system import System
     from ptm_jax.core.types import Vocab
     from ptm_jax.data.tokenizers.tokenizing import Tokenizer
 
@@ -88,6 +89,14 @@ class TextGroups(TaskExamples):
     def __post_init__(self):
         if self.negatives is not None and self.negatives < 0:
             raise ValueError(f"negatives is {self.negatives}; it must be at least 0")
+
+    def refusal(self, system: System) -> str | None:
+        if system.recipe.accumulate > 1:
+            return (
+                "the negatives are the texts of one pass; set recipe.accumulate=1, and take "
+                "--adapt grad_cache for a large batch"
+            )
+        return super().refusal(system)
 
     @property
     def readings(self) -> int:

@@ -12,11 +12,13 @@ import ptm_jax
 from ptm_jax.cli.main import main
 from ptm_jax.convert.libraries.sentence_folder import Sentence
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.recipe import Phase, Recipe
 from ptm_jax.inference.text.vectors import similarity
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.text_groups import Group, TextGroups
 from ptm_jax.tasks.kinds import sentence_encoders
 from ptm_jax.tasks.metrics import ranks
+from ptm_jax.tuning import multitask
 from support.tiny_checkpoint import WORDS
 
 PEER = importlib.util.find_spec("sentence_transformers")
@@ -124,6 +126,19 @@ def test_prompts_are_those_of_the_model_s_folder():
     assert scored.prompted(group)[:2] == ("sort: a", "sort: b")
     chosen = TextGroups(queries="q: ", negatives=1).with_settings(sentence)
     assert chosen.prompted(group) == ("q: a", "b", "c")
+
+
+@pytest.mark.parametrize("task", ["contrast", "sts", "copa"])
+def test_a_task_of_several_rows_is_not_mixed(task):
+    with pytest.raises(UserError, match=f"{task} is no task on whole texts"):
+        multitask.read_data((f"{task}=a.tsv", "sst2=SST-2"), (task, "sst2"))
+
+
+def test_micro_batches_are_refused_with_what_to_take(models_of):
+    (model,) = models_of(TextGroups(negatives=0))
+    recipe = Recipe(phases=(Phase(steps=1, batch=8, length=16),), lr=1e-3, accumulate=2)
+    system = dataclasses.replace(model.system, recipe=recipe)
+    assert "grad_cache" in TextGroups(negatives=0).refusal(system)
 
 
 class Words:
