@@ -181,16 +181,15 @@ class BridgedEncoderDecoder(EncoderDecoder):
 
 
 class SentenceEncoderDecoder(EncoderDecoder):
-    """An `EncoderDecoder` whose decoder sees one vector of the text, the state of its first token.
+    """An `EncoderDecoder` whose decoder sees one vector of its document, the state of its first
+    token.
 
-    Wang et al. 2021, arXiv 2104.06979, section 3 (TSDAE). A row has one document.
+    Wang et al. 2021, arXiv 2104.06979, section 3 (TSDAE).
     """
 
     def _read(self, states, segments):
-        return states[:, :1], segments[:, :1]
-
-    def empty_cache(self, batch: int, length: int, source: int) -> PairCache:
-        return super().empty_cache(batch, length, 1)
+        first = segments != jnp.pad(segments[:, :-1], ((0, 0), (1, 0)))
+        return states, jnp.where(first, segments, 0)
 
 
 def shifted(ids, segments, start: int | Literal["last"]):
