@@ -4,7 +4,6 @@ import ast
 import dataclasses
 import importlib
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,6 @@ from ptm_jax.cli.runs import own_table, tuning
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.corpora import prepare
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
-from ptm_jax.training import workdirs
-from support import tiny_runs as tiny
-from support.tiny_runs import ptm
 
 COMMANDS = {name: importlib.import_module(module) for name, (module, _) in main.COMMANDS.items()}
 PARTS = {"predict": (predict_files, predict_tables), "train": (own_table, tuning)}
@@ -71,20 +67,3 @@ def test_a_corpus_is_refused_by_the_option_that_named_it(text, tmp_path, one_lin
     with pytest.raises(UserError, match="choose another --out or delete it"):
         spec = TokenizerSpec(kind="wordpiece", vocab=200)
         prepare.prepare([str(text)], tmp_path / "run" / "data", tokenizer=spec)
-
-
-def test_more_steps_need_no_config(text, tmp_path, capsys):
-    """The run's record has it; the result is the one of the same command with the config."""
-    sets = ["recipe.schedule=Constant(warmup=2)", "recipe.phases.1.steps=3"]
-    line = ("train", tiny.FILE, "--data", text, "--workdir")
-    sets = [one for one in tiny.SMALL if not one.startswith("recipe.phases.1")] + sets
-    with tiny.compiling(tmp_path / "compiled"):
-        assert ptm(*line, tmp_path / "a", "--set", *sets) == 0
-        shutil.copytree(tmp_path / "a", tmp_path / "b")
-        assert ptm(*line, tmp_path / "a", "--more", "2", "--set", *sets) == 0
-        capsys.readouterr()
-        assert ptm("train", "--workdir", tmp_path / "b", "--more", "2") == 0
-    err = capsys.readouterr().err
-    assert "2 steps after 9: the learning rate goes from" in err and "(Constant)" in err
-    assert workdirs.steps_of(tmp_path / "b")[-1] == 11
-    assert tiny.checkpoint(tmp_path / "a") == tiny.checkpoint(tmp_path / "b")

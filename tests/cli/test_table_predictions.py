@@ -12,6 +12,7 @@ from pyarrow import parquet
 import ptm_jax
 from ptm_jax.cli import main
 from ptm_jax.core.errors import UserError
+from ptm_jax.tasks.formats.tabular import Source
 from ptm_jax.tasks.tables import table_stream
 from ptm_jax.tasks.tables.own_tables import OwnLabels, OwnQuestions, OwnTags, OwnTexts
 from support import tiny_checkpoint
@@ -275,6 +276,41 @@ def test_rows_are_the_examples_of_training(name, ending, tmp_path):
     if ending in (".json", ".parquet"):  # their places are spelled in another way
         streamed, read = ([one._replace(place="") for one in each] for each in (streamed, read))
     assert streamed == read and len(read) == 2
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".json", ".parquet", ".csv.gz"])
+@pytest.mark.parametrize(
+    ("names", "asked", "column"),
+    [
+        (("GUID", "text", "y"), None, "GUID"),
+        (("text", "Index", "y"), None, "Index"),
+        (("text", "y", "ticket"), "ticket", "ticket"),
+        (("text", "y", "ticket"), None, None),
+        (("text", "y"), None, None),
+    ],
+)
+def test_ids_of_every_format(names, asked, column, ending, tmp_path):
+    """Streamed for `ptm predict`, and by the place of an example for an evaluation."""
+    examples, path = OwnTexts(first=("text",), label=("y",), labels=("p",)), tmp_path / f"t{ending}"
+    rows = [{name: {"text": text, "y": "p"}.get(name, 7 + n) for name in names}
+            for n, text in enumerate(WORDS)]  # fmt: skip
+    if ending == ".parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    elif ending.startswith(".json"):
+        lines = [json.dumps(row) for row in rows]
+        path.write_text("\n".join(lines) if ending == ".jsonl" else f"[{', '.join(lines)}]")
+    else:
+        with (gzip.open if ending.endswith(".gz") else open)(path, "wt", newline="") as file:
+            separator = "\t" if ending == ".tsv" else ","
+            csv.writer(file, delimiter=separator).writerows([names, *(r.values() for r in rows)])
+    source = table_stream.TableSource(
+        path, examples=examples, asked=table_stream.Columns(id=asked)
+    ).with_ids()
+    expected = ["7", "8"] if column else [None, None]
+    assert source.id == ((column,) if column else ())
+    assert [line.id for line in source.lines()] == expected
+    ids = examples.ids(Source(str(path)), asked)
+    assert [ids.get(example.place) for example in examples.read(path)] == expected
 
 
 def test_lists_of_rows_name_faults(tmp_path):

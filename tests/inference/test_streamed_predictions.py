@@ -253,6 +253,23 @@ def test_rows_are_alive_for_a_block_or_two(tmp_path):
     assert Counted.alive <= 10
 
 
+def test_rows_carry_the_ids_of_their_lines(tmp_path):
+    """In tables and in JSON, for a use of a model on any table; an empty id stays a cell."""
+    (tmp_path / "t.csv").write_text("id,text\nA-1,good\n,sad\nA-3,\n")
+    use = Use(name="echo", run=lambda _, r: [{"text": text} for text in r.text], help="")
+    source = lines.Source(tmp_path / "t.csv", id=("id",))
+    stream = running.Stream(use=use, model=None, request=Request(model=""), source=source)
+    rows = stream.results(list(source.lines()))
+    table = row_formats.Table(use, True, ids=True)
+    read = list(csv.DictReader(io.StringIO((table.begin() + table.rows(rows, True)).decode())))
+    assert [row["id"] for row in read] == ["A-1", "", "A-3"] and read[2]["error"] == "it is empty"
+    objects = [json.loads(line) for line in row_formats.JsonLines().rows(rows, True).splitlines()]
+    assert [one["id"] for one in objects] == ["A-1", "", "A-3"]
+    assert lines.id_column(["text", "ID"], None) == "ID"
+    assert lines.id_column(["text", "id"], None, ("id",)) is None
+    assert lines.id_column(["id", "key"], "key") == "key"
+
+
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.jsonl", "t.csv.gz"])
 def test_tables_have_columns_of_texts_and_pairs(name, tmp_path):
     rows = [("a, b", "c"), ("d", 'e "f"'), ("", "g"), ("h", "")]

@@ -72,6 +72,12 @@ def test_more_steps_are_those_of_a_run_that_had_them(short, long, text, tmp_path
     check_equal(by_more, long)
     assert trained(text, by_set, 8, *CONSTANT) == 0
     check_equal(by_set, long)
+    bare = shutil.copytree(short, tmp_path / "bare")
+    capsys.readouterr()
+    assert ptm("train", "--workdir", bare, "--more", "5") == 0  # its record has the config
+    check_equal(bare, long)
+    err = capsys.readouterr().err
+    assert "5 steps after 9: the learning rate goes from" in err and "(Constant)" in err
     record = workdirs.read(by_more)
     assert [phase["steps"] for phase in record["config"]["system"]["recipe"]["phases"]] == [6, 8]
     assert [part["step"] for part in record["earlier"]] == [9]
