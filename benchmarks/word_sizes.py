@@ -188,11 +188,11 @@ HEAD = (
     + "|---|---|---|---|---|---|---:|---:|"
 )
 NOTE = """Both sides have the same words, width 100, window 5 and 5 noise words; all else is the
-default of each, and of its epochs ({epochs}) those with
-the best mean of its scores are shown. Our seconds have the start of the
-run, its compilation and its checkpoint in them, which is most of a small text's; the corpus is
-prepared before. Similarity is the mean of Spearman's correlation over the sets with {known} known
-pairs, weighted by them. {machine}
+default of each, and of its epochs ({epochs}) those with the best mean of its scores are shown. Our
+seconds have the start of the run, its compilation and its checkpoint in them, which is most of a
+small text's; the corpus is prepared before. Similarity is the mean of Spearman's correlation over
+the sets with {known} known pairs, weighted by them. The planted text has relations that are known.
+{machine}
 """
 
 
