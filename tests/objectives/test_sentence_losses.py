@@ -9,7 +9,7 @@ from ptm_jax.nn.heads.text_vector import MODES, TextVector
 from ptm_jax.objectives.sentences.cosent import AnglE, CoSENT, SimilarityError
 from ptm_jax.objectives.sentences.margins import MarginError, SoftRanking, Triplet
 from ptm_jax.objectives.sentences.multiple_negatives import MultipleNegatives
-from ptm_jax.objectives.sentences.similarities import Cosine, Dot, Euclidean, Manhattan
+from ptm_jax.objectives.sentences.similarities import CosineScore, Dot, Euclidean, Manhattan
 from support.plain_towers import L, V, check, hidden
 
 GROUPS = 4
@@ -153,7 +153,7 @@ def test_a_loss_is_its_definition(name):
     check(objective, definition, batch=batch_of(texts), leaves=("match",))
 
 
-@pytest.mark.parametrize("similarity", [Cosine(), Dot(), Euclidean(), Manhattan()])
+@pytest.mark.parametrize("similarity", [CosineScore(), Dot(), Euclidean(), Manhattan()])
 def test_a_matrix_has_the_scores_of_all_pairs(similarity):
     draw = np.random.default_rng(0)
     a, b = (jnp.asarray(draw.normal(size=(n, 6)), jnp.float32) for n in (3, 4))

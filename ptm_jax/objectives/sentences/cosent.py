@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from ptm_jax.core.types import Batch, Loss, Ratio
 from ptm_jax.objectives.base import token_loss
 from ptm_jax.objectives.sentences.base import Groups, VectorLoss, Vectors, absent
-from ptm_jax.objectives.sentences.similarities import Angle, Cosine, Similarity
+from ptm_jax.objectives.sentences.similarities import Angle, CosineScore, Similarity
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class CoSENT(VectorLoss):
     """
 
     scale: float = 20.0
-    similarity: Similarity = Cosine()
+    similarity: Similarity = CosineScore()
 
     def __post_init__(self):
         if not self.scale > 0:
@@ -55,7 +55,7 @@ class SimilarityError(VectorLoss):
     """The squared difference between the similarity of two texts and their number (Reimers and
     Gurevych 2019, section 3: the regression objective)."""
 
-    similarity: Similarity = Cosine()
+    similarity: Similarity = CosineScore()
 
     def judged(self, vectors: Vectors, batch: Batch) -> Loss:
         groups = Groups.of(vectors, batch)

@@ -12,7 +12,7 @@ from ptm_jax.core.errors import unknown
 from ptm_jax.core.types import Array, Batch, Loss
 from ptm_jax.objectives.base import token_loss
 from ptm_jax.objectives.sentences.base import Groups, VectorLoss, Vectors, absent
-from ptm_jax.objectives.sentences.similarities import Cosine, Similarity
+from ptm_jax.objectives.sentences.similarities import CosineScore, Similarity
 
 Direction = Literal["query_to_doc", "doc_to_query", "query_to_query", "doc_to_doc"]
 DIRECTIONS = ("query_to_doc", "doc_to_query", "query_to_query", "doc_to_doc")
@@ -39,7 +39,7 @@ class MultipleNegatives(VectorLoss):
     """
 
     scale: float = 20.0
-    similarity: Similarity = Cosine()
+    similarity: Similarity = CosineScore()
     directions: tuple[Direction, ...] = ("query_to_doc",)
     partition: Literal["joint", "per_direction"] = "joint"
     in_batch: bool = True

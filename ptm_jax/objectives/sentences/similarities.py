@@ -52,7 +52,7 @@ class Dot(Similarity):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Cosine(Dot):
+class CosineScore(Dot):
     """The cosine."""
 
     def paired(self, a: Array, b: Array) -> Array:
@@ -60,6 +60,10 @@ class Cosine(Dot):
 
     def matrix(self, a: Array, b: Array) -> Array:
         return super().matrix(unit(a), unit(b))
+
+
+Cosine = CosineScore
+"""For code of yours; records say `CosineScore`, because `Cosine` is a schedule there."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
