@@ -1,12 +1,16 @@
 """DeBERTa's versions against `transformers`: all head classes with losses and gradients, both
 vocabulary heads, the buckets of distances, and what is refused."""
 
+import functools
+
+import jax
 import numpy as np
 import peers
 import pytest
 
 from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
+from ptm_jax.core import towers
 from ptm_jax.core.errors import UserError
 from ptm_jax.nn.attention.disentangled import Distances
 
@@ -98,6 +102,34 @@ def test_buckets_equal_the_peers(buckets, farthest):
     np.testing.assert_array_equal(ours, theirs)
 
 
+def hidden(system, ids, params):
+    return towers.bind(system.towers, params)["main"]({"input_ids": ids}).hidden
+
+
+@pytest.mark.full
+@LIVE
+def test_both_towers_of_a_detection_come_back_and_load_in_the_peers(tmp_path):
+    """The released code's tensors: `mask_predictions` of the discriminator, the decoder's positions
+    of the generator. Transformers reads the encoders of both."""
+    fields = config_of("deberta-v2", **SHARED)
+    detector, _ = checkpoint.record_of(fields, "ReplacedTokenDetectionModel")
+    decoding = Config({**fields, "enhanced_mask_decoder": True, "legacy": False})
+    generator, _ = checkpoint.record_of(decoding, "DebertaV2ForMaskedLM")
+    ids = np.arange(4, 12, dtype=np.int32)[None]
+    for name, system in (("detector", detector), ("generator", generator)):
+        begin = jax.jit(functools.partial(towers.init, system.towers))
+        params = begin(jax.random.key(1), {"input_ids": ids})
+        checkpoint.write(tmp_path / name, system, params)
+        again = checkpoint.read(tmp_path / name)
+        assert again.system.towers == system.towers and again.report.extra == ()
+        jax.tree.map(np.testing.assert_array_equal, again.params, params)
+        encode = jax.jit(functools.partial(hidden, system, ids))
+        ours = encode(params)
+        peer = peers.transformers.AutoModel.from_pretrained(tmp_path / name).eval()
+        theirs = peer(peers.torch.tensor(ids)).last_hidden_state.detach().numpy()
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
 def config_of(model_type, **fields):
     return Config({"model_type": model_type, **SIZES, **RELATIVE, **fields})
 
@@ -109,6 +141,11 @@ def config_of(model_type, **fields):
         ("deberta", {"pos_att_type": "c2p|p2p"}, "p2p"),
         ("deberta", {"conv_kernel_size": 3}, "no convolution"),
         ("deberta-v2", {"embedding_size": 12}, "expected 24"),
+        (
+            "deberta",
+            {"enhanced_mask_decoder": True, "position_biased_input": True},
+            "expected false",
+        ),
         ("deberta-v2", {"attention_head_size": 4}, "expected 8"),
         ("deberta-v2", {"position_buckets": 400}, "less than"),
         ("deberta-v2", {"conv_kernel_size": 4}, "an odd size"),

@@ -16,7 +16,7 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Visibility
 from ptm_jax.kernels.attention import blocked
 from ptm_jax.kernels.attention.arguments import Arguments, meets, spans
-from ptm_jax.kernels.scores import Scores
+from ptm_jax.kernels.scores import ByKey, Relative, Scores
 
 MANY = cases(
     queries=[1, 13, 16, 37],
@@ -132,18 +132,23 @@ def test_other_platforms_lower_it(platform):
 
 
 @pytest.mark.full
-def test_no_buffer_holds_the_square():
-    """The largest array of the compiled forward and backward pass of T5's attention, one row and
-    head of 8 x 8 blocks."""
+@pytest.mark.parametrize("distances", ["t5", "deberta"])
+def test_no_buffer_holds_the_square(distances):
+    """The largest array of the compiled forward and backward pass of T5's and DeBERTa's attention,
+    one row and head of 8 x 8 blocks."""
     length = 512
     ones, slots = jnp.ones((1, length), jnp.int32), jnp.arange(length)[None]
 
     def loss(q, k, v, table):
-        args = Arguments(Visibility(ones, ones, slots, slots), 1.0, Scores(distances=table))
+        scores = Scores(distances=table)
+        if distances == "deberta":
+            scores = Scores(relative=Relative(q, table), by_key=ByKey(k, 2 * table))
+        args = Arguments(Visibility(ones, ones, slots, slots), 1.0, scores)
         return blocked.attention(q, k, v, args, block=64).sum()
 
     shape = jax.ShapeDtypeStruct((1, length, 1, 8), jnp.float32)
-    table = jax.ShapeDtypeStruct((1, 2 * 128 + 1), jnp.float32)
+    lines = (1, 2 * 128 + 1) if distances == "t5" else (2 * 128 + 1, 1, 8)
+    table = jax.ShapeDtypeStruct(lines, jnp.float32)
     text = (
         jax.jit(jax.grad(loss, (0, 1, 2, 3))).lower(shape, shape, shape, table).compile().as_text()
     )

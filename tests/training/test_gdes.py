@@ -8,16 +8,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import ptm_jax
+from ptm_jax import systems
 from ptm_jax.core import towers
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.recipe import AdamW, ClipByTower, Phase, Recipe
-from ptm_jax.core.system import Difference, Tie, tied, untied
+from ptm_jax.core.system import Difference, Experiment, Tie, tied, untied
 from ptm_jax.core.types import Vocab
 from ptm_jax.nn.attention.disentangled import Distances
 from ptm_jax.objectives.text.detection import RTD
+from ptm_jax.runs.run import Run
 from ptm_jax.systems.transformers import deberta
+from ptm_jax.training import loop
+from ptm_jax.training.start import initial
 from ptm_jax.training.updates import optimizers
+from support import tiny_runs
 
 WORDS, PLACES = "encoder/embed/token", "encoder/embed/position/table"
 TIES = tuple(
@@ -105,3 +111,23 @@ def test_a_clip_by_tower_is_an_optimizer_for_each(by_tower):
         alone = updates(recipe, {name: params[name]}, {name: grads[name]})[name]["w"]
         same.append(np.allclose(together[name]["w"], alone, rtol=1e-5, atol=1e-9))
     assert all(same) == by_tower
+
+
+@pytest.mark.full
+def test_a_run_keeps_differences_and_another_begins_with_its_tables(tmp_path):
+    """A loaded model has E_G + delta; a run that begins with it trains the same delta."""
+    mini = systems.get("deberta_v3_mini")
+    recipe = dataclasses.replace(mini.recipe, phases=(Phase(steps=2, batch=4, length=16),))
+    tokenizer = dataclasses.replace(mini.tokenizer, vocab=90)
+    system = dataclasses.replace(mini, recipe=recipe, tokenizer=tokenizer)
+    text = tiny_runs.write_text(tmp_path / "text.txt")
+    config = Experiment(system=system, data=(text,), precision="float32", eval_every=0)
+    loop.train(config, tmp_path / "run", quiet=True)
+    trained = Run(tmp_path / "run").restore()[0]
+    raw, model = flatten(trained), ptm_jax.load(tmp_path / "run")
+    main, generator = (f"{tower}/{WORDS}" for tower in ("main", "generator"))
+    assert np.abs(raw[main]).max() > 0
+    np.testing.assert_array_equal(flatten(model.params)[main], raw[generator] + raw[main])
+    zeros = jax.tree.map(jnp.zeros_like, trained)
+    begun = flatten(initial.begin(zeros, str(tmp_path / "run"), model.system))
+    np.testing.assert_allclose(begun[main], raw[main], atol=1e-7)

@@ -23,6 +23,7 @@ from ptm_jax.convert.table import Line
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import System
+from ptm_jax.encoders.transformer.mask_decoder import decodes_masks
 from ptm_jax.encoders.transformer.transformer import Transformer
 from ptm_jax.nn.attention.disentangled import (
     TERMS,
@@ -33,13 +34,17 @@ from ptm_jax.nn.attention.disentangled import (
 )
 from ptm_jax.nn.embeddings.summed import adds_positions
 from ptm_jax.nn.heads.pooling import Summary
+from ptm_jax.nn.heads.pretraining import FirstTokenDetector
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Identity
 from ptm_jax.systems.transformers import deberta
 
 ROOT, FIRST, SECOND = "deberta.", "deberta", "deberta-v2"
-OF_FIRST = classes("Deberta", {}, [name for name in TASKS if name != "ForMultipleChoice"])
-OF_SECOND = classes("DebertaV2", {})
+MORE = {"ReplacedTokenDetectionModel": ("rtd",)}
+"""The class of the released code that Transformers lacks: a discriminator with its head."""
+TASKS_OF_FIRST = [name for name in TASKS if name != "ForMultipleChoice"]
+OF_FIRST = {**classes("Deberta", {}, TASKS_OF_FIRST), **MORE}
+OF_SECOND = {**classes("DebertaV2", {}), **MORE}
 HEADS = {**OF_FIRST, **OF_SECOND}
 EXPECTED = {
     "talking_head": (False, "talking heads are not supported"),
@@ -141,9 +146,13 @@ def build(config: Config, architecture: str) -> System:
     """Returns the record of a checkpoint.
 
     With `legacy` False the head always has the encoder's table. The released generators were
-    trained with the mask decoder, which Transformers has not.
+    trained with the mask decoder, which Transformers lacks: the field `enhanced_mask_decoder` is
+    ours.
     """
     core = encoder(config)
+    if config("enhanced_mask_decoder", bool, False):
+        config.refuse("position_biased_input", False, "expected false with enhanced_mask_decoder")
+        core = deberta.decoding(core)
     init, dropout = core.embed.initializer, config("hidden_dropout_prob", float, 0.1)
     rate = config("cls_dropout", float, None)
     pooled = Summary(
@@ -155,6 +164,7 @@ def build(config: Config, architecture: str) -> System:
     heads = of_texts | {"tag": task_heads(config, pooled, init, dropout)["tag"]}
     words = {} if config("legacy", bool, True) else {"tied": True}
     activation = core.stack.block.ffn.activation
+    heads["rtd"] = FirstTokenDetector(activation, init, eps=core.embed.norm.eps)
     heads["mlm"] = mlm_head(config, core, eps=core.embed.norm.eps, activation=activation, **words)
     return record_with(config, deberta.first("", 2, 128, 2), core, heads, HEADS[architecture])
 
@@ -170,6 +180,7 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
     return (
         Line("encoder/embed/token", f"{ROOT}embeddings.word_embeddings.weight"),
         Line("encoder/embed/position/table", f"{ROOT}embeddings.position_embeddings.weight"),
+        Line("encoder/places/table", f"{ROOT}embeddings.position_embeddings.weight"),
         Line("encoder/embed/type", f"{ROOT}embeddings.token_type_embeddings.weight"),
         Line("encoder/embed/norm", f"{ROOT}embeddings.LayerNorm", "norm"),
         Line("encoder/stack/vectors/table", f"{ROOT}encoder.rel_embeddings.weight"),
@@ -194,6 +205,9 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
             f"{head}decoder.weight",
         ),
         *table.tasks("classifier", "pooler.dense"),
+        Line("heads_rtd/norm", "mask_predictions.LayerNorm", "norm"),
+        Line("heads_rtd/dense", "mask_predictions.dense", "dense"),
+        Line("heads_rtd/score", "mask_predictions.classifier", "dense"),
     )
 
 
@@ -254,6 +268,8 @@ def config(system: System, model_type: str) -> dict[str, Any]:
         "tie_word_embeddings": tied(heads, "mlm"),
         "legacy": not tied(heads, "mlm"),
     }
+    if decodes_masks(core):
+        fields["enhanced_mask_decoder"] = True
     if model_type == SECOND:
         fields |= _fields_of_second(attention, stack)
     return fields | _head_fields(heads)

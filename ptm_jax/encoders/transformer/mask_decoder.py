@@ -31,3 +31,8 @@ class MaskDecoder(Transformer):
         for _ in range(self.times):
             queries = self.stack.last(queries, context, source)
         return dataclasses.replace(encoded, extra={**(encoded.extra or {}), "words": queries})
+
+
+def decodes_masks(encoder: object) -> bool:
+    """Returns whether the encoder has an enhanced mask decoder."""
+    return isinstance(encoder, MaskDecoder)
