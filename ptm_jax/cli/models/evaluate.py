@@ -6,7 +6,7 @@ Example:
   ptm evaluate runs/mini --data 'books/*.txt' --json
   ptm evaluate runs/mini --task mlm --split train --batches 20
   ptm evaluate runs/sst2 --task sst2 --data SST-2 --predictions SST-2.tsv --plot sst2.png --json
-  ptm evaluate runs/own --task classify --data more.csv --predictions more_predictions.csv
+  ptm evaluate runs/own --data more.csv --predictions more_predictions.csv
   ptm evaluate CHECKPOINT --adapter houlsby.safetensors --task sst2 --data SST-2
   ptm evaluate runs/sst2/seed_0 --ensemble runs/sst2/seed_1 runs/sst2/seed_2 --task sst2
   ptm evaluate fast --task sst2 --data SST-2 --speed 0.5

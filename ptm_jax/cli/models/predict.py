@@ -11,7 +11,7 @@ Example:
   ptm predict runs/wnut17 --task tag --text 'Paris is a city in Texas'
   ptm predict runs/squad2 --task qa --text 'Who wrote it ?' \
     --pair 'It was written by Ann in 1912 .'
-  ptm predict runs/own --task classify --input new.csv --output predictions.csv
+  ptm predict runs/own --input new.csv --output predictions.csv
   ptm predict runs/mrpc --task mrpc --input MRPC/test.tsv --output MRPC.tsv
   ptm predict CHECKPOINT --adapter houlsby.safetensors --task classify --text 'a charming film'
   ptm predict runs/mini --task embed --input lines.txt --output vectors.npy
