@@ -1,6 +1,8 @@
 """The vocabulary over eight forced devices, in a process of their own: values, gradients and draws
 are those of one."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ LAYOUTS = {
     "words 2, rows 2, slices 2": ({"data": 2, "fsdp": 2, "model": 2}, "megatron_fsdp"),
     "positions 4, words 2": ({"seq": 4, "model": 2}, "megatron_sp"),
     "rows 8, slices": ({"data": 4, "fsdp": 2}, "zero"),
+    "words 4, rows 2, capped": ({"data": 2, "model": 4}, "megatron"),
 }
 
 
@@ -40,7 +43,8 @@ def differences():
     slopes = make(rows, length)
     seeds = uniform_bits(jax.random.key(0), jnp.arange(rows), (length,))
 
-    def total(student, layout):
+    def total(student, layout, cap=None):
+        student = dataclasses.replace(student, cap=cap)
         with use(layout):
             judged = cross_entropy.judge(student, labels, smoothing=0.1, z_loss=0.01, impl="xla")
             soft = cross_entropy.distillation(student, teacher, impl="xla")
@@ -49,22 +53,28 @@ def differences():
             drawn = cross_entropy.draw(student, seeds, temperature=20.0, impl="xla")
         return (slopes * (judged.loss + soft)).sum(), (judged.nll, soft, judged.right, drawn)
 
-    one = jax.jit(jax.value_and_grad(lambda s: total(s, None), has_aux=True))(student)
-    found = {}
+    found, ones = {}, {}
+    for cap in (None, 2.0):
+        alone = jax.value_and_grad(lambda s, cap=cap: total(s, None, cap), has_aux=True)
+        ones[cap] = jax.jit(alone)(student)
     for name, (sizes, rules) in LAYOUTS.items():
+        cap = 2.0 if name.endswith("capped") else None
         layout = layout_of(tables.make_mesh(sizes), rules)
         with jax.set_mesh(layout.mesh):
             got = jax.jit(
-                jax.value_and_grad(lambda s, layout=layout: total(s, layout), has_aux=True)
+                jax.value_and_grad(
+                    lambda s, layout=layout, cap=cap: total(s, layout, cap), has_aux=True
+                )
             )(student)
 
         def apart(a, b):
             return float(jnp.abs(a * 1.0 - b * 1.0).max() / jnp.abs(b * 1.0).max())
 
         (_, (nll, soft, right, drawn)), grads = jax.tree.map(
-            apart, jax.device_get(got), jax.device_get(one)
+            apart, jax.device_get(got), jax.device_get(ones[cap])
         )
-        found[name] = {"nll": nll, "soft": soft, "right": right, "drawn": drawn} | vars(grads)
+        found[name] = {"nll": nll, "soft": soft, "right": right, "drawn": drawn}
+        found[name] |= {part: vars(grads)[part] for part in ("features", "table", "bias")}
     return found
 
 

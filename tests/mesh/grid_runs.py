@@ -14,15 +14,18 @@ import numpy as np
 
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.recipe import LAMB, SGD, Adafactor, AdamW, Constant, Phase, Recipe
-from ptm_jax.core.spec import respell
+from ptm_jax.core.spec import override, respell
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.masking.sentinels import SentinelSpans
 from ptm_jax.mesh import rules as tables
 from ptm_jax.nn.attention.multihead import Attention
+from ptm_jax.nn.heads.vocabulary import SoftCapped
 from ptm_jax.nn.initializers import Normal, TruncatedNormal
+from ptm_jax.nn.layers import RMSNorm
 from ptm_jax.systems.sequence_to_sequence.t5 import t5
 from ptm_jax.systems.transformers.bert_gpt import bert, gpt2
 from ptm_jax.systems.transformers.electra import electra
+from ptm_jax.systems.transformers.modern.eurobert import eurobert
 from ptm_jax.systems.transformers.transformer_xl import xlnet
 from ptm_jax.training.checkpoints import Checkpoints, restore_params
 from ptm_jax.training.steps.step import program
@@ -87,6 +90,18 @@ def t5_of(vocab=VOCAB, optimizer=Adafactor()):
     )
 
 
+def grouped_of(vocab):
+    """Four heads of keys for eight of queries, norms of both, rotary positions, SwiGLU, soft caps
+    of scores and of the logits of a table of its own."""
+    system = _small(eurobert("grouped", 2, 32, HEADS, 48, key_heads=4), vocab)
+    attention = system.towers["main"].encoder.stack.block.attention
+    attention = dataclasses.replace(attention, cap=2.0, qk_norm=RMSNorm())
+    main = system.towers["main"]
+    heads = {"mlm": SoftCapped(main.heads["mlm"], cap=3.0)}
+    main = override(main, {"encoder.stack.block.attention": attention, "heads": heads})
+    return dataclasses.replace(system, towers={"main": main})
+
+
 def electra_of(vocab=VOCAB):
     """Two towers with tied tables, the generator half as wide; both of eight heads."""
     system = electra(
@@ -107,6 +122,7 @@ def xlnet_of(vocab=VOCAB):
 ODD = dataclasses.replace(VOCAB, size=61)
 MODELS = {"bert": bert_of, "gpt2": gpt2_of, "t5": t5_of, "electra": electra_of, "xlnet": xlnet_of}
 MODELS |= {f"{name} odd": functools.partial(make, ODD) for name, make in MODELS.items()}
+MODELS["grouped odd"] = functools.partial(grouped_of, ODD)
 
 
 def batches_of(system, count=5):

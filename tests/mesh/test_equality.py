@@ -74,6 +74,13 @@ def test_three_steps_the_draws_and_a_checkpoint_of_eight_devices_are_those_of_on
 
 
 @pytest.mark.full
+def test_shared_heads_of_keys_and_soft_caps_of_eight_devices_are_those_of_one():
+    found = grid.in_a_process(3, "grouped odd:one,2x2x2,megatron_sp 2x2x2")
+    for layout, difference in apart(found["grouped odd"]).items():
+        assert difference.max() < 1e-5, (layout, difference)
+
+
+@pytest.mark.full
 @pytest.mark.parametrize(
     "models", [("bert", "gpt2", "xlnet"), ("t5", "electra")], ids=lambda names: names[0]
 )

@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec
 from ptm_jax import systems
 from ptm_jax.compress import catalogue
 from ptm_jax.core import slots
+from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.types import Encoded, Vocab
 from ptm_jax.encoders.model import Model
@@ -172,6 +173,21 @@ def test_what_nobody_declares_is_not_split():
     assert axes.find("main/kernel") is None and axes.of("main/kernel", 2) == (None, None)
     spec = tables.spec_of("x", (4, 4), (None, None), tables.MEGATRON, lowering.abstract_mesh({}))
     assert not any(spec)
+
+
+def test_fewer_heads_of_keys_than_devices_are_refused_in_one_line():
+    """EuroBERT-610m has six heads of keys; it splits over two or three devices, not over four."""
+    tower = systems.get("eurobert_610m").towers["main"]
+    path, shape = "main/encoder/stack/block/attention/key/kernel", (26, 1152, 6, 64)
+    names = axes_of({"main": tower}, BATCH).of(path, 4)
+    assert names == (None, "width", "heads", "head")
+    for parts in (2, 3):
+        mesh = lowering.abstract_mesh({"model": parts})
+        spec = tables.spec_of(path, shape, names, tables.table("megatron"), mesh)
+        assert spec[2] in ("model", ("model",))
+    with pytest.raises(UserError, match="dimension 6 does not divide over mesh axis 'model' of 4"):
+        mesh = lowering.abstract_mesh({"model": 4})
+        tables.spec_of(path, shape, names, tables.table("megatron"), mesh)
 
 
 def test_axes_of_another_rank_are_refused():
