@@ -22,16 +22,19 @@ pytestmark = pytest.mark.full
 
 CHIPS = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 QUICK = {"exec_time_optimization_effort": -1.0}
-STEPS = {"bert_large": 384, "t5_base": 384, "xlnet_large": 384, "modernbert_base": 640}
+STEPS = {"bert_large": 384, "t5_base": 384, "xlnet_large": 384}
+STEPS |= {"modernbert_base": 640, "eurobert_610m": 384}
 CELLS = [
     ("v4", "bert_large"), ("v5e", "bert_large"), ("v5e", "t5_base"), ("v5p", "t5_base"),
     ("v4", "xlnet_large"), ("v6e", "xlnet_large"),
-    ("v5p", "modernbert_base"), ("v6e", "modernbert_base"),
+    ("v5p", "modernbert_base"), ("v6e", "modernbert_base"), ("v5e", "eurobert_610m"),
 ]  # fmt: skip
-"""Each chip and each step stands in a cell; each step is compiled for two chips."""
-WIDTHS = {"bert_large": 1024, "t5_base": 768, "xlnet_large": 1024, "modernbert_base": 768}
+"""Each chip and each step stands in a cell; each step but EuroBERT's is compiled for two chips."""
+WIDTHS = {"bert_large": 1024, "t5_base": 768, "xlnet_large": 1024}
+WIDTHS |= {"modernbert_base": 768, "eurobert_610m": 1152}
 CALLS = {
     "bert_large": 6,
+    "eurobert_610m": 6,
     "t5_base": 12,
     "xlnet_large": 9,
     "modernbert_base": 6,
