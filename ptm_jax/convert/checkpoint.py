@@ -112,6 +112,7 @@ def read(
     family = family_of(config)
     tensors = open_tensors(folder, allow_pickle=allow_pickle)
     config = family.completed(config.within(map(tensors.shape, tensors)), tensors)
+    tensors = family.opened(tensors, config)
     system, name = record_of(config, architecture, vocab)
     lines = pruned.lines(engine.table_for(family, config, name, tensors.names()), system)
     try:

@@ -56,6 +56,7 @@ class Family:
               compared on import if present
     inner     the rename table of the names in memory, if Transformers writes files with other names
               (those of `lines`); files of either are read
+    opened    (tensors, config) -> the tensors that are read (weights that a file holds in parts)
     fill      {published name: names with the same values}: used if the name is missing; files store
               a shared tensor once
     completed (config, tensors) -> the config with the fields that only the tensors determine
@@ -72,6 +73,7 @@ class Family:
     ignore: tuple[str, ...] = (r"(^|\.)position_ids$",)
     renames: tuple[tuple[str, str], ...] = ()
     inner: Callable[[Config, str], tuple[Line, ...]] | None = None
+    opened: Callable[[Tensors, Config], Tensors] = lambda tensors, config: tensors
     fill: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     constants: Callable[[Config, str], Mapping[str, Any]] = lambda config, architecture: {}
     completed: Callable[[Config, Tensors], Config] = lambda config, tensors: config

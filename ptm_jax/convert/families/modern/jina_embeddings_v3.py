@@ -8,6 +8,7 @@ from ptm_jax.convert import table
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.families import roberta
 from ptm_jax.convert.families.modern import nomic_bert
+from ptm_jax.convert.families.modern.task_tensors import of_task
 from ptm_jax.convert.family import Family, classes, families
 from ptm_jax.convert.records import (
     mlm_head,
@@ -91,6 +92,8 @@ families.add(
         build=build,
         lines=lines,
         inner=inner,
+        opened=of_task,
+        renames=((r"\.parametrizations\.weight\.original$", ".weight"),),
         config=config,
         root=ROOT,
         heads=HEADS,
