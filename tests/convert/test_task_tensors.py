@@ -1,5 +1,5 @@
-"""The released layout of JinaEmbeddings-v3: a low-rank change of each weight for each task, which is
-added for the task that the config names."""
+"""The released layout of JinaEmbeddings-v3: a low-rank change of each weight for each task, of
+which that of the config's task is added."""
 
 import json
 
