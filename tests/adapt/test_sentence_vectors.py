@@ -1,6 +1,7 @@
 """Matryoshka, GradCache and a teacher around the losses of sentence encoders."""
 
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +9,11 @@ import numpy as np
 import pytest
 
 from ptm_jax.adapt import catalogue
+from ptm_jax.core import spec
 from ptm_jax.core import towers as core_towers
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.spec.classes import kinds_of
+from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.system import adapted
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
@@ -202,6 +206,15 @@ def test_wrappers_stand_in_their_order(order, system):
 def test_what_does_not_fit_is_refused(name, message, system):
     with pytest.raises(UserError, match=message):
         adapted(dataclasses.replace(system, adapt=catalogue.read_all((name,))))
+
+
+@pytest.mark.parametrize("name", ["matryoshka(dims=(8, 4))", "layer_matryoshka", "grad_cache",
+                                  "taught(similarity=CosineScore())"])  # fmt: skip
+def test_a_record_gives_the_wrapper_again(name, system):
+    (wrapper,) = catalogue.read_all((name,))
+    objective = adapted(dataclasses.replace(system, adapt=(wrapper,))).objective
+    for value in (wrapper, objective):
+        assert rebuild(json.loads(json.dumps(spec.to_json(value))), kinds_of()) == value
 
 
 def test_another_task_is_refused():

@@ -30,6 +30,7 @@ OBJECTIVES = {
 }
 TRAINED = "pool", "match"
 """Parameters whose gradients are compared."""
+MESHES = {"data": 8}, {"data": 2, "fsdp": 2, "model": 2}
 ROWS, TEXTS = 16, 4
 """Two rows lie on each of eight devices, so that the texts of a group lie on several."""
 
@@ -61,11 +62,14 @@ def found(given):
 
 
 def on_eight_devices():
-    mesh = rules.make_mesh({"data": 8})
-    with jax.set_mesh(mesh):
-        placed = rules.place_batch(batch(), mesh)
-        assert len(placed["input_ids"].sharding.device_set) == 8
-        print(json.dumps(found(placed)))
+    results = []
+    for axes in MESHES:
+        mesh = rules.make_mesh(axes)
+        with jax.set_mesh(mesh):
+            placed = rules.place_batch(batch(), mesh)
+            assert len(placed["input_ids"].sharding.device_set) == 8
+            results.append(found(placed))
+    print(json.dumps(results))
 
 
 @pytest.mark.full
@@ -82,8 +86,8 @@ def test_negatives_come_from_all_shards():
     command = [sys.executable, "-c", "import test_shards; test_shards.on_eight_devices()"]
     result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
-    eight, one = json.loads(result.stdout), found(jax.tree.map(jnp.asarray, batch()))
-    for name in OBJECTIVES:
+    every, one = json.loads(result.stdout), found(jax.tree.map(jnp.asarray, batch()))
+    for eight, name in ((eight, name) for eight in every for name in OBJECTIVES):
         for a, b in zip(eight[name], one[name], strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6, err_msg=name)
         apart = np.linalg.norm(np.subtract(eight[name][1], one[name][1]))
