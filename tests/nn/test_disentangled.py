@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ptm_jax import systems
 from ptm_jax.core import slots, spec, towers
 from ptm_jax.core.types import Vocab
 from ptm_jax.nn.attention.disentangled import Distances, FirstConvolution
@@ -115,3 +116,10 @@ def test_other_documents_are_unseen():
 def test_distances_that_are_refused(fields, words):
     with pytest.raises(ValueError, match=words):
         dataclasses.replace(DISTANCES, **fields)
+
+
+def test_one_name_turns_all_dropout_off():
+    """The dropout of distances is a field `dropout` too, as miniatures and exports expect."""
+    attend = systems.get("deberta_v3_base").towers["main"].encoder.stack.block.attention
+    assert attend.noise.dropout == 0.1
+    assert spec.with_field(attend, "dropout", 0.0).noise.dropout == 0.0

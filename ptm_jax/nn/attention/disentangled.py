@@ -97,6 +97,19 @@ class DistanceVectors(nn.Module):
         )
 
 
+class VectorDropout(nn.Module):
+    """Dropout of the vectors of distances; all rows of a batch lose the same numbers."""
+
+    dropout: float = 0.0
+
+    def __call__(self, vectors, context: Context):
+        if not (context.train and self.dropout):
+            return vectors
+        rows = jnp.zeros((1,), jnp.int32)
+        keep = keep_mask(self.make_rng("dropout"), rows, vectors.shape, self.dropout)[0]
+        return jnp.where(keep, vectors / (1.0 - self.dropout), 0.0)
+
+
 class DisentangledAttention(Attention):
     """`Attention` with scores by distance of words; the stack is a `DisentangledStack`.
 
@@ -104,7 +117,7 @@ class DisentangledAttention(Attention):
     shared      whether the layers `query` and `key` also project the distances (DeBERTa-v2);
                 otherwise `distance_key` and `distance_query` do
     key_bias    whether the layer `key` has a bias (DeBERTa-v1: False)
-    noise       dropout of the vectors of distances
+    noise       dropout of the vectors of distances, drawn in each layer
 
     `scale` None is 1 / sqrt(n K), n = 1 + the number of terms.
     """
@@ -118,7 +131,7 @@ class DisentangledAttention(Attention):
     distances: Distances = Distances()
     shared: bool = True
     key_bias: bool = True
-    noise: float = 0.0
+    noise: VectorDropout = VectorDropout()
 
     def __post_init__(self):
         if unknown := {*self.terms} - {*TERMS}:
@@ -146,11 +159,7 @@ class DisentangledAttention(Attention):
         vectors = context.distances
         if vectors is None:
             return q, Scores()
-        if context.train and self.noise:
-            rows = jnp.zeros((1,), jnp.int32)
-            keep = keep_mask(self.make_rng("dropout"), rows, vectors.shape, self.noise)[0]
-            vectors = jnp.where(keep, vectors / (1.0 - self.noise), 0.0)
-        vectors = vectors.astype(self.precision.dtype)
+        vectors = self.noise(vectors, context).astype(self.precision.dtype)
         ordered = context.places is None
         line = self.distances.lines(max(q.shape[1], k.shape[1]) if ordered else None)
         relative = by_key = None

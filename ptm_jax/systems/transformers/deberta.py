@@ -22,6 +22,7 @@ from ptm_jax.nn.attention.disentangled import (
     Distances,
     DistanceVectors,
     FirstConvolution,
+    VectorDropout,
 )
 from ptm_jax.nn.blocks import Block, FeedForward
 from ptm_jax.nn.embeddings.parts import Types
@@ -62,7 +63,7 @@ def attention(
         distances=distances,
         shared=shared,
         key_bias=key_bias,
-        noise=noise,
+        noise=VectorDropout(noise),
         initializer=initializer,
     )
 
