@@ -165,3 +165,9 @@ def test_each_habit_is_counted(tmp_path):
     assert counted["long_lines"] == ["ptm_jax/nn/layers.py:6"]
     assert counted["crowded_folders"] == []
     assert counted["files_in_core"] == ["ptm_jax/core/slots.py"]
+
+
+def test_no_two_files_of_tests_have_one_name():
+    """Pytest imports them by name, and one run of all could not collect both."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert not {name for name in names if names.count(name) > 1}

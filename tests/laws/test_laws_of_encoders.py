@@ -100,6 +100,8 @@ PROTEIN = esm2.encoder(
 )
 TURNED = {"stack.block.attention.rotary": Rotary(interleave=True, values=True)}
 OWN |= {"turned_values": spec.override(PROTEIN, TURNED)}
+GENERATOR = facts.stand_ins(systems.get("deberta_v3_mini").towers["generator"], VOCAB)
+OWN |= {"mask_decoder": GENERATOR.encoder}
 """Encoders that no system of the catalogue has."""
 ROWS, LENGTH, TARGET, PLACE = 4, 16, 8, 5
 

@@ -103,6 +103,10 @@ class Scores:
     def table(self):
         return jnp.eye(self.scores.shape[-1])
 
+    @property
+    def linear(self):
+        return types.SimpleNamespace(capped=lambda scores: scores)
+
     def logits(self):
         return self.scores if self.bias is None else self.scores + self.bias
 

@@ -104,7 +104,7 @@ def test_rendered_options(kind, options, flags, capsys):
     ("--staging gs://b/d", "add --runner direct, flink, spark or dataflow"),
     ("--dry-run", "add --runner direct, flink, spark or dataflow"),
     ("--bad-words f", "--bad-words needs --clean c4"),
-    ("--clean c4 --bad-words none.txt", "none.txt cannot be read"),
+    ("--clean c4 --bad-words none.txt", "none.txt: cannot be read"),
     ("--similarity 0.5", "--similarity needs --dedup near"),
     ("--dedup near --similarity 7", "similarity=7.0"),
     ("--cooccurrence 0", "the window of co-occurrences is 0; expected 1 to 22"),
