@@ -85,7 +85,7 @@ def finetune(
     model: Model, texts: Sequence[Any] | None = None, labels: Sequence[Any] | None = None, *,
     task: str | None = None, data: Data | None = None,
     text_column: str | Sequence[str] | None = None, label_column: str | Sequence[str] | None = None,
-    heldout: float | None = None,
+    heldout: float | None = None, skip_empty: bool = False,
     workdir: str | os.PathLike | None = None, adapt: Sequence[Any] = (), best: bool = False,
     patience: int = 0, callbacks: Sequence[loop.Callback] = (), quiet: bool = False,
     fields: Mapping[str, Any] | None = None,
@@ -102,6 +102,7 @@ def finetune(
     text_column, label_column, heldout   as `ptm train --text-column`: `data` is a table (csv, tsv,
               jsonl, parquet, or dicts), whose task is guessed from its columns and printed, unless
               `task` is given
+    skip_empty   leave rows of the table with an empty cell out, and print their lines
     workdir   folder of the run, from which the same call resumes (default: a temporary one, which
               is deleted)
     adapt     adaptations: values, or names as in --adapt
@@ -121,8 +122,9 @@ def finetune(
             for one in (adaptations.read_all((part,)) if isinstance(part, str) else (part,))
         ]
         init = _path_of(model, folder)
-        if text_column is not None or label_column is not None or heldout is not None:
-            asked = _asked(task, text_column, label_column, heldout)
+        columns = (text_column, label_column)
+        if any(one is not None for one in (*columns, heldout)) or skip_empty:
+            asked = _asked(task, columns, heldout, skip_empty)
             if texts is not None or data is None:
                 raise UserError("columns are of a table; give it as data, without texts and labels")
             name, config, lines = _of_table(init, _sources(data, folder), asked, options, fields)
@@ -142,12 +144,13 @@ def finetune(
 def evaluate(
     model: Model, texts: Sequence[Any] | None = None, labels: Sequence[Any] | None = None, *,
     task: str | None = None,
-    data: Data | None = None, split: str = "heldout", batch: int = 32,
+    data: Data | None = None, split: str = "heldout", batch: int = 32, skip_empty: bool = False,
 ) -> dict[str, float]:  # fmt: skip
     """Returns {metric: number} of a model on labelled texts, or on the data of a task.
 
     Without either it returns the means of a run's own objective on its held-out text or on the text
-    of `data` (nats per token). `task` and `data` are those of `finetune`. Raises UserError.
+    of `data` (nats per token). `task`, `data` and `skip_empty` are those of `finetune`. Raises
+    UserError.
     """
     if task is None and texts is None:
         if not isinstance(model, str | os.PathLike):
@@ -167,7 +170,7 @@ def evaluate(
         name, sources = _labelled(texts, labels, task, data, folder)
         loaded = load(best_checkpoint(model)) if isinstance(model, str | os.PathLike) else model
         loaded = multitask.of_task(loaded, name) if multitask.has_task(loaded, name) else loaded
-        value = evaluating.task_of(loaded, catalogue.get(name))
+        value = evaluating.task_of(loaded, catalogue.get(name), skip_empty)
         source = evaluating.source_of(value, sources, split)
         return dict(evaluating.evaluate(loaded, value, source, batch=batch).metrics)
 
@@ -200,18 +203,18 @@ def _report(tuned: selection.Tuned, quiet: bool) -> None:
 
 
 def _asked(
-    task: str | None,
-    text_column: str | Sequence[str] | None,
-    label_column: str | Sequence[str] | None,
-    heldout: float | None,
-) -> guessing.Asked:
+    task: str | None, columns: Sequence[str | Sequence[str] | None], heldout: float | None,
+    skip_empty: bool,
+) -> guessing.Asked:  # fmt: skip
     """Returns the question to a table; a single column may be a text. Raises UserError."""
-    columns = [
+    texts, labels = (
         () if names is None else (names,) if isinstance(names, str) else tuple(names)
-        for names in (text_column, label_column)
-    ]
+        for names in columns
+    )
     share = 0.1 if heldout is None else heldout
-    return guessing.Asked(text_columns=columns[0], label_columns=columns[1], task=task, share=share)
+    return guessing.Asked(
+        text_columns=texts, label_columns=labels, task=task, share=share, skip_empty=skip_empty
+    )
 
 
 def _with(config: Experiment, fields: Mapping[str, Any]) -> Experiment:

@@ -56,6 +56,8 @@ class Ranking:
 
     stored  (model, request) -> vectors [texts, D] of lines
     asked   (model, request) -> vectors [texts, D] of the texts of --text
+    prompts (model, request) -> the prompt before the lines, of each model: what `stored` depends on
+            beside the request
     scores  (model, asked [q, D], stored [n, D]) -> [q, n], larger is nearer
     field   name of the list in a result; score: name of a score in it
     """
@@ -63,6 +65,7 @@ class Ranking:
     stored: Callable[[Any, Request], np.ndarray]
     asked: Callable[[Any, Request], np.ndarray]
     scores: Callable[[Any, np.ndarray, np.ndarray], np.ndarray]
+    prompts: Callable[[Any, Request], Sequence[str]]
     field: str
     score: str
 

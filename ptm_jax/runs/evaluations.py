@@ -28,6 +28,7 @@ class Request:
     config: str | None = None
     predictions: str | None = None
     id_column: str | None = None
+    skip_empty: bool = False
     plot: str | None = None
     adapter: str | None = None
     ensemble: tuple[str, ...] = ()

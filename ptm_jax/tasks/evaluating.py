@@ -87,10 +87,12 @@ def task_for(model: Pretrained, task: Task) -> Task:
     return task
 
 
-def task_of(model: Pretrained, task: Task) -> Task:
-    """Returns the task with the columns of the table on which the model was fine-tuned for it."""
+def task_of(model: Pretrained, task: Task, skip_empty: bool = False) -> Task:
+    """Returns the task with the columns of the table on which the model was fine-tuned for it;
+    `skip_empty`: rows with an empty cell are left out."""
     examples = model.system.examples
     if isinstance(examples, OwnTable) and examples.task == task.name:
+        examples = dataclasses.replace(examples, skip_empty=skip_empty or examples.skip_empty)
         return dataclasses.replace(task, examples=examples)
     return task
 

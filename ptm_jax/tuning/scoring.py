@@ -57,7 +57,7 @@ def scored(request: Request, *, labels: bool = True) -> evaluating.Evaluation:
     Raises UserError."""
     task, run = catalogue.get(request.task), Run(Path(request.model))
     models = load((request.model, *request.ensemble), request.adapter)
-    task = evaluating.task_of(models[0], task)
+    task = evaluating.task_of(models[0], task, request.skip_empty)
     trained_here = request.adapter is None and run.exists and (run.folder / "data").is_dir()
     files = run.sources if trained_here else ()
     if files and multitask.has_task(models[0], request.task):

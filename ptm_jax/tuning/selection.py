@@ -116,8 +116,7 @@ class _Measure:
     """Measures a model on the held-out examples of the task of a run, or (None) of all tasks of its
     mixture."""
 
-    def __init__(self, config: Experiment, task: str | None, id_column: str | None = None):
-        self._id_column = id_column
+    def __init__(self, config: Experiment, task: str | None):
         examples = config.system.examples
         self._mixed = task is None
         files = examples.files(config.data) if self._mixed else {task: config.data}
@@ -132,7 +131,7 @@ class _Measure:
 
     def write(self, path: Path) -> None:
         """Writes the predictions of the last call."""
-        self.evaluation.write(path, self._id_column)
+        self.evaluation.write(path)
 
     def __call__(self, model: Pretrained, aloud: bool = False) -> dict[str, Any]:
         """{"examples", "metrics", "parts"} as in `Tuned`; `aloud` prints what was cut."""
@@ -213,13 +212,12 @@ def tuned(workdir: str | Path) -> Tuned | None:
 def finetune(
     config: Experiment, workdir: str | Path, task: str | None, *,
     selection: Selection | None = None, quiet: bool = False,
-    callbacks: Sequence[loop.Callback] = (), id_column: str | None = None,
+    callbacks: Sequence[loop.Callback] = (),
 ) -> Tuned:  # fmt: skip
     """Trains, and measures on the held-out examples of a task, or (None) of all tasks of a mixture.
-    A stopped run has no metrics. `id_column`: of a table of the user's, for its predictions.
-    Raises UserError."""
+    A stopped run has no metrics. Raises UserError."""
     selection, workdir = selection or Selection(), Path(workdir)
-    known, measure = tuned(workdir), _Measure(config, task, id_column)
+    known, measure = tuned(workdir), _Measure(config, task)
     if known is not None and known.ended != "done":
         return known
     watcher = _Watcher(workdir, measure, selection)

@@ -12,6 +12,9 @@ from pyarrow import parquet
 import ptm_jax
 from ptm_jax.cli import main
 from ptm_jax.core.errors import UserError
+from ptm_jax.inference.streams.lines import Source as LineSource
+from ptm_jax.inference.streams.row_formats import Row, Table
+from ptm_jax.inference.uses import Use
 from ptm_jax.tasks.formats.tabular import Source
 from ptm_jax.tasks.tables import table_stream
 from ptm_jax.tasks.tables.own_tables import OwnLabels, OwnQuestions, OwnTags, OwnTexts
@@ -200,7 +203,7 @@ def test_blocks_and_a_stop_change_no_byte(ending, run, tmp_path, capsys):
 
     table.write_text(f"id\ttext\n0\t{TEXTS[0]}\n")
     assert main.main([*words, str(other)]) == 1
-    assert "begun with another input" in capsys.readouterr().err
+    assert f"new.tsv has changed since {other} was begun" in capsys.readouterr().err
     assert other.read_bytes() == complete
     assert main.main([*words, str(other), "--overwrite"]) == 0
     assert "wrote 1 rows" in capsys.readouterr().err
@@ -306,11 +309,49 @@ def test_ids_of_every_format(names, asked, column, ending, tmp_path):
     source = table_stream.TableSource(
         path, examples=examples, asked=table_stream.Columns(id=asked)
     ).with_ids()
+    recorded = OwnTexts(first=("text",), label=("y",), labels=("p",), id_column="Ticket")
+    by_record = table_stream.TableSource(path, examples=recorded).with_ids().id
+    usual = next((name for name in names if name in ("GUID", "Index")), None)
+    assert by_record == (("ticket",) if "ticket" in names else (usual,) if usual else ())
     expected = ["7", "8"] if column else [None, None]
     assert source.id == ((column,) if column else ())
     assert [line.id for line in source.lines()] == expected
     ids = examples.ids(Source(str(path)), asked)
     assert [ids.get(example.place) for example in examples.read(path)] == expected
+
+
+@pytest.mark.parametrize("comma", [True, False])
+def test_a_refused_row_has_the_cells_that_were_read(comma, tmp_path):
+    """Of a run on pairs, and of any model on a table with pairs."""
+    path = tmp_path / "new.csv"
+    path.write_text("id,subject,body\n1,,the body\n2,the subject,\n3,,\n")
+    examples = OwnTexts(first=("subject",), second=("body",), label=("y",), labels=("p",))
+    use = Use(name="pairs", help="", columns=("text", "pair", "gold"))
+    plain = LineSource(path, text=("subject",), pair=("body",), id=("id",))
+    for source in (table_stream.TableSource(path, examples=examples).with_ids(), plain):
+        lines = list(source.lines())
+        texts = [(line.text, line.pair) for line in lines]
+        assert texts == [("", "the body"), ("the subject", ""), ("", "")]
+        rows = [Row(line, None, "it is wrong") for line in lines]
+        written = Table(use, comma, True).rows(rows, True).decode().splitlines()
+        mark = "," if comma else "\t"
+        assert [line.split(mark)[2:] for line in written] == [
+            [*pair, "", "it is wrong"] for pair in texts
+        ]
+        assert rows[0].fields()["pair"] == "the body" and "pair" not in rows[1].fields()
+
+
+def test_empty_cells_of_an_evaluation(run, tmp_path, capsys):
+    path, texts = tmp_path / "more.csv", [*TEXTS[:3], "", *TEXTS[4:6]]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "topic"), *zip(texts, ["yes", ""] * 3, strict=True)])
+    words = ["evaluate", run, "--data", str(path)]
+    assert main.main(words) == 1
+    error = capsys.readouterr().err
+    assert "3 rows are wrong: lines 3 (topic), 5 (text), 7 (topic)" in error
+    assert main.main([*words, "--skip-empty"]) == 0
+    printed = capsys.readouterr().out
+    assert "3 examples of" in printed and "  3 rows left out: lines 3, 5, 7" in printed
 
 
 def test_lists_of_rows_name_faults(tmp_path):

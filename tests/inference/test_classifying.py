@@ -1,6 +1,8 @@
 """Classes of texts by their names, and `ptm predict` on models in use."""
 
+import dataclasses
 import json
+import types
 
 import numpy as np
 import pytest
@@ -10,7 +12,9 @@ from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference.text import classifying
+from ptm_jax.inference.uses import Request
 from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.tasks.tables.own_tables import OwnLabels
 from support.tiny_models import bare, save_run
 
 
@@ -54,6 +58,29 @@ def test_classes_have_their_names_and_probabilities(bart, classifier):
         model.classify(["a", "hat " * 30])
     with pytest.raises(UserError, match="bart_tiny does not classify .*ForSequenceClassification"):
         bart.classify(["a"])
+
+
+@pytest.mark.parametrize("name", ["mrpc", "boolq", "stsb", "sst2"])
+def test_a_model_of_pairs_needs_the_second_text(name):
+    """A run on pairs; a published model does not say what it reads."""
+    examples = catalogue.get(name).examples
+    (use,) = [one for one in classifying.USES if one.name == "classify"]
+    calls = []
+    model = types.SimpleNamespace(
+        examples=examples, classify=lambda *texts: calls.append(texts) or [{"a": 1.0, "b": 0.0}]
+    )
+    request = Request(model="runs/own", text=("a",))
+    if name == "sst2":
+        assert use.run(model, request)[0]["label"] == "a"
+        return
+    with pytest.raises(UserError, match="runs/own was trained on pairs of texts; give every"):
+        use.run(model, request)
+    use.run(model, dataclasses.replace(request, pair=("b",)))
+    assert calls == [(("a",), ("b",))]
+
+
+def test_several_labels_of_pairs():
+    assert OwnLabels(columns=("text", "more")).of_pairs and not OwnLabels().of_pairs
 
 
 def test_labels_that_do_not_exclude_each_other_and_numbers():

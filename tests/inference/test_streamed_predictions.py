@@ -339,7 +339,9 @@ def test_two_processes_do_not_write_one_output(tmp_path):
         journal.locked(tmp_path / "o")
 
 
-def test_an_index_is_made_once_and_refuses_another_file_and_model(text, tmp_path, capsys):
+def test_an_index_is_made_once_and_refuses_another_file_and_model(
+    text, tmp_path, capsys, monkeypatch
+):
     model = tiny_models.save_run(tmp_path / "run", tiny_models.build("bert"))
     lines_file, folder = tmp_path / "lines.txt", tmp_path / "index"
     lines_file.write_bytes(text.read_bytes())
@@ -360,11 +362,23 @@ def test_an_index_is_made_once_and_refuses_another_file_and_model(text, tmp_path
     with lines_file.open("a") as file:
         file.write("the queen\n")
     status, _, err = predicted(capsys, model, *asked)
-    assert status == 1 and "another input" in err and "--overwrite" in err
+    assert status == 1 and "lines.txt has changed since" in err and "--overwrite" in err
     assert predicted(capsys, model, *asked, "--overwrite")[0] == 0
     similar = ("--task", "similar", "--text", "the king", "--json")
-    assert "another task (search)" in predicted(capsys, model, *similar, "--index", folder)[2]
     status, plain, _ = predicted(capsys, model, *similar, "--input", lines_file)
+    assert predicted(capsys, model, *similar, "--index", folder)[:2] == (0, plain)  # of search
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the king\n\n")))
+    typed = ("--task", "similar", "--json", "--index", folder)
+    assert predicted(capsys, model, *typed)[:2] == (0, plain)  # a query of standard input
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n")))
+    assert "give --text, or one text a line on" in predicted(capsys, model, *typed)[2]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\n\xff\n")))
+    assert "line 2 is refused: it is not UTF-8" in predicted(capsys, model, *typed)[2]
+    status, _, err = predicted(capsys, model, *similar, "--index", folder, "--prompt", "a")
+    assert status == 1 and "begun with another prompt" in err
+    status, _, err = predicted(capsys, model, *similar, "--index", folder, "--pooling", "max")
+    assert status == 1 and "begun with another options" in err
+    status = 0
     made = predicted(capsys, model, *similar, "--input", lines_file, "--index", tmp_path / "sim")
     again = predicted(capsys, model, *similar, "--index", tmp_path / "sim")
     assert made[1] == again[1] == plain and status == again[0] == 0

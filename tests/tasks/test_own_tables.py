@@ -14,6 +14,7 @@ import pytest
 from sklearn.metrics import classification_report, precision_recall_fscore_support
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.tasks.formats.tabular import Source
 from ptm_jax.tasks.metrics import per_class
 from ptm_jax.tasks.tables import dividing, guessing, prediction_tables
 from ptm_jax.tasks.tables import table_cells as cells
@@ -286,7 +287,63 @@ def test_a_guess_says_what_is_odd(tmp_path):
     )
     assert "'Refund' and 'refund' are taken as different classes" in said
     assert "2 of 5 classes have one row" in said
-    assert "2 texts stand in several rows; 2 of them with different labels" in said
+    assert (
+        "2 texts occur in more than one row, 2 of them with different labels; all rows of" in said
+    )
+
+
+HOLES = {
+    "classify": ({"q": TEXTS, "c": cycled(TOPICS, N)}, ("q",), ("c",)),
+    "ner": ({"q": TEXTS, "c": TAGS}, ("q",), ("c",)),
+    "rate": ({"q": TEXTS, "c": DECIMALS}, ("q",), ("c",)),
+    "pairs": ({"q": TEXTS, "p": PASSAGES, "c": cycled(TOPICS, N)}, ("q", "p"), ("c",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", HOLES)
+def test_empty_cells_are_named_together_or_left_out(task, tmp_path):
+    columns, texts, labels = HOLES[task]
+    columns = {name: list(values) for name, values in columns.items()}
+    places = [("q", 3), ("c", 5), *((texts[-1], n) for n in range(10, 20)), ("c", 59)]
+    for name, row in places:
+        columns[name][row] = " "
+    path = tmp_path / "a.csv"
+    path.write_text(table(columns))
+    expected = "13 rows are wrong: lines " + ", ".join(
+        f"{row + 2} ({name})" for name, row in places[:10]
+    )
+
+    def chosen(skip):
+        asked = Asked(text_columns=texts, label_columns=labels, skip_empty=skip)
+        one = guess((str(path),), asked)
+        assert one.task == task
+        return one.examples.settled((str(path),))
+
+    with pytest.raises(UserError, match=r"^\S*a.csv:5: the column q is empty") as caught:
+        list(chosen(False).examples(Source(str(path))))
+    assert expected + ", .... --skip-empty leaves rows with an empty cell out" in str(caught.value)
+    remarks, examples = collections.Counter(), chosen(True)
+    rows = examples.examples(Source(str(path)), remarks)
+    bad = [row for _, row in places]
+    assert [example.place for example in rows] == [
+        f"{path}:{n + 2}" for n in range(N) if n not in bad
+    ]
+    lines = ", ".join(str(row + 2) for row in bad[:10])
+    assert remarks == {f"rows left out: lines {lines}, ...": 13}
+    parts = [examples.examples(Source(str(path), held), remarks) for held in (False, True)]
+    assert sum(map(len, parts)) == N - 13 and [*remarks.values()] == [26]  # once a divided file
+
+
+def test_other_wrong_rows_are_named_together_too(tmp_path):
+    words = [*DECIMALS[:-2], "many", "few"]
+    message = refused(tmp_path, table({"q": TEXTS, "c": words}), task="rate")
+    assert "a.csv:60: the column c holds 'many'" in message and "--skip-empty" not in message
+    assert "2 rows are wrong: lines 60 (c), 61 (c)" in message
+    message = refused(tmp_path, "q,c\n" + "a b,x\na, b,x\n" * 30)
+    assert "a.csv:3: 3 columns; the first line has 2 (30 such rows: lines 3, 5, 7" in message
+    both = table({"q": ["", *TEXTS[1:]], "c": cycled("01", N), "d": ["0", "2", *cycled("01", 58)]})
+    message = refused(tmp_path, both, labels=("c", "d"), skip_empty=True)
+    assert message.startswith(f"{tmp_path / 'a.csv'}:3: the column d holds '2'")
 
 
 @pytest.mark.parametrize("seed", range(20))

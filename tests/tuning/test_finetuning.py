@@ -25,6 +25,7 @@ from ptm_jax.objectives.text.seq2seq import Seq2Seq
 from ptm_jax.runs.run import Run
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.tasks.tables.own_tables import OwnTexts
 from ptm_jax.training import loop
 from ptm_jax.training.start import initial
 from ptm_jax.tuning import finetuning
@@ -75,6 +76,20 @@ def test_a_published_checkpoint_is_fine_tuned_and_resumed(published, tmp_path, c
     assert 0 < np.abs(moved).max() < 0.01  # it began there: eight small steps away
 
 
+def calls_it_new(folder, path, capsys):
+    """Whether a head of four classes is new, without a word of the checkpoint's shape."""
+    examples = OwnTexts(first=("text",), label=("label",), labels=("a", "b", "c", "d"))
+    (path / "four.csv").write_text("text,label\n" + "a,a\nb,b\nc,c\nd,d\n" * 5)
+    config = finetuning.experiment(
+        "classify", str(folder), (str(path / "four.csv"),), length=16, examples=examples
+    )
+    params = towers.init(config.system.towers, jax.random.key(0), checkpoint.example(config.system))
+    initial.begin(params, str(folder), config.system)
+    err = capsys.readouterr().err
+    assert "main/heads_classify" in err
+    return "another shape" not in err
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("fields", "line"),
@@ -100,6 +115,7 @@ def test_what_is_new_in_a_head_is_one_line(tmp_path, capsys, fields, line):
     params = towers.init(config.system.towers, jax.random.key(0), checkpoint.example(config.system))
     begun = initial.begin(params, str(folder), config.system)
     assert capsys.readouterr().err == f"{folder}: {line}\n"
+    assert calls_it_new(folder, tmp_path, capsys) == ("BertForSequence" not in str(fields))
     there = ptm_jax.load(folder).params["main"]["encoder"]["embed"]["token"]
     np.testing.assert_array_equal(begun["main"]["encoder"]["embed"]["token"], there)
 

@@ -62,8 +62,11 @@ class Args:
     """Downstream tasks: write predictions, as a table with text, gold, prediction and score (.csv,
     .tsv), or in the benchmark's submission format."""
     id_column: options.Text = None
-    """A table of yours: column of ids, which --predictions carries (default: id, guid, uuid, index
-    or idx, where the table has one)."""
+    """A table of yours: column of ids, which --predictions carries (default: that of the training,
+    or id, guid, uuid, index or idx, where the table has one)."""
+    skip_empty: options.Flag = False
+    """A table of yours: leave out rows with an empty cell, and print their lines (default: as the
+    run was trained)."""
     plot: options.Path = None
     """Tasks with classes: draw the confusion matrix and the calibration of probabilities (.png,
     .svg, .pdf)."""
@@ -97,6 +100,8 @@ def run(args: Args) -> int:
         raise UserError(
             "--id-column names the ids of --predictions, of a run on a table of yours; leave it out"
         )
+    if args.skip_empty and _task_of_run(args) is None:
+        raise UserError("--skip-empty is for a run on a table of yours; leave it out")
     for names, message in evaluation.refuses:
         if flags := options.given(args, names):
             fields = {"option": flags[0], "task": args.task, "model": args.workdir}

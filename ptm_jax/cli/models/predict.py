@@ -23,8 +23,9 @@ Example:
 
 A decoder continues its prompt; an encoder-decoder (T5, BART, mBART, PEGASUS) prints its output
 alone. Texts come from --text, from the lines of --input, or from standard input; at a terminal the
-command asks for them. With word vectors a text of --task similar is a word, or words with + and -
-between them, and the nearest words are printed.
+command asks for them. search and similar compare the texts of --text or of standard input with the
+lines of --input or of the --index. With word vectors a text of --task similar is a word, or words
+with + and - between them, and the nearest words are printed.
 """
 
 from __future__ import annotations
@@ -168,6 +169,8 @@ def run(args: Args) -> int:
         return _predict(args)
     use = chosen(args.task, args.model, uses, words=is_words(args.model))
     _check(args, use, uses)
+    if use.ranking is not None and not args.text:
+        args = dataclasses.replace(args, text=_queries(use))
     request = _request(args, use)
     asked = not args.text and args.input is None and sys.stdin.isatty()
     streams = not (args.text or use.ranking or asked)
@@ -238,12 +241,10 @@ def _check_network(args: Args, use: Use) -> None:
         raise UserError(
             f"--method is for word vectors; {args.model} is no file of them: leave it out"
         )
-    lines = args.input is not None or args.index is not None
-    if use.ranking and not (lines and args.text):
-        lacking = ["--input"] * (not lines) + ["--text"] * (not args.text)
+    if use.ranking and args.input is None and args.index is None:
         raise UserError(
             f"{use.name} ranks the lines of a file by their similarity to a text; give "
-            f"{' and '.join(lacking)}"
+            f"--input{' and --text' * (not args.text)}"
         )
     if not use.ranking and args.input is not None and args.text:
         raise UserError("give the texts by --text or by --input, not both")
@@ -295,6 +296,18 @@ def _put(args: Args, use: Use, results: Sequence[Result]) -> None:
     else:
         _write(output, data.getvalue())
         options.say(f"wrote {len(results)} rows to {args.output}")
+
+
+def _queries(use: Use) -> tuple[str, ...]:
+    """Returns the texts that are typed at the terminal, or the lines of standard input.
+    Raises UserError where there is none."""
+    texts = tuple(_asked()) if sys.stdin.isatty() else predict_files.queries()
+    if not texts:
+        raise UserError(
+            f"{use.name} ranks the lines of a file by their similarity to a text; give --text, or "
+            "one text a line on standard input"
+        )
+    return texts
 
 
 def _is_task(name: str) -> bool:

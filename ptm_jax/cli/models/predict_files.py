@@ -138,7 +138,7 @@ def rank(
     if folder is None:
         results, summary = nearest_lines.nearest(stream, args.text)
     else:
-        record = _record(args, use, digest, parts)
+        record = _of_vectors(_record(args, use, digest, parts), stream)
         with _interrupted(folder / nearest_lines.VECTORS):
             results, summary = nearest_lines.indexed(
                 stream, args.text, folder, record, args.overwrite
@@ -189,7 +189,7 @@ def _record(
     args: Args, use: Use, digest: str | None, parts: Sequence[object], more: Sequence[str] = ()
 ) -> dict[str, Any]:
     """What the bytes of an output depend on; `more`: options of its rows."""
-    from ptm_jax.inference.streams import identity
+    from ptm_jax.inference.streams import identity, journal
 
     names = ("text_column", "pair_column", "tower", *more, *use.options)
     settings = {name: vars(args)[name] for name in names}
@@ -201,7 +201,39 @@ def _record(
         "options": json.loads(json.dumps(settings)),  # tuples are lists in the record
         "model": identity.of_model(*parts),
         "input": digest,
+        journal.NAMES: {
+            "input": None if args.input is None else os.path.abspath(args.input),
+            "model": ", ".join(map(_absolute, (args.model, *args.ensemble))),
+        },
     }
+
+
+def _absolute(model: str) -> str:
+    """Returns the absolute path of a model, or its name on the Hub."""
+    return os.path.abspath(model) if Path(model).exists() else model
+
+
+def _of_vectors(record: dict[str, Any], stream: Stream) -> dict[str, Any]:
+    """Returns the record of an index: its vectors depend on the prompt before the lines, not on the
+    name of the task, nor on the option that gave the prompt."""
+    dropped = ("prompt", "prompt_name")
+    settings = {name: one for name, one in record["options"].items() if name not in dropped}
+    prompts = list(stream.use.ranking.prompts(stream.model, stream.request))
+    others = {name: one for name, one in record.items() if name != "task"}
+    return {**others, "options": settings, "prompt": prompts}
+
+
+def queries() -> tuple[str, ...]:
+    """Returns the texts of standard input, one a line; empty lines are left out. Raises UserError
+    for a line that is no text."""
+    from ptm_jax.inference.streams import lines
+
+    texts = []
+    for line in lines.Source(None).lines():
+        if line.text and line.fault:
+            raise UserError(f"standard input: line {line.number} is refused: {line.fault}")
+        texts += [line.text] * bool(line.text)
+    return tuple(texts)
 
 
 def _report(summary: Summary, output: str | None, arrays: bool) -> None:

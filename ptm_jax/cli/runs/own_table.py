@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ptm_jax.core.system import Experiment
     from ptm_jax.tuning.selection import Tuned
 
-OF_TABLES = ("text_column", "label_column", "id_column", "heldout")
+OF_TABLES = ("text_column", "label_column", "id_column", "heldout", "skip_empty")
 
 
 def is_asked(args: Args) -> bool:
@@ -48,6 +48,7 @@ def resolved(
     asked = guessing.Asked(
         text_columns=args.text_column, label_columns=args.label_column, task=args.task,
         share=0.1 if args.heldout is None else args.heldout, id_column=args.id_column,
+        skip_empty=args.skip_empty,
     )  # fmt: skip
     names = ("epochs", "batch", "length", "lr", "tagger")
     fields = {name: vars(args)[name] for name in names} | wrappers_of(args)
@@ -73,9 +74,10 @@ def next_steps(run: Tuned, id_column: str | None = None) -> list[str]:
     """Returns the commands that use a run on a table."""
     folder, out = shlex.quote(str(run.workdir)), shlex.quote(f"{run.workdir}-hf")
     ids = "" if id_column is None else f" --id-column {shlex.quote(id_column)}"
+    more = f" --predictions more_predictions.csv{ids}" if ids else ""
     return [
         "next:",
         f"  ptm predict {folder} --input new.csv{ids} --output predictions.csv",
-        f"  ptm evaluate {folder} --data more.csv",
+        f"  ptm evaluate {folder} --data more.csv{more}",
         f"  ptm export {folder} --out {out}",
     ]

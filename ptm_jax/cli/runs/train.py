@@ -78,6 +78,9 @@ class Args:
     id_column: options.Text = None
     """A table of yours: the column of ids, which the file of predictions carries (default: id,
     guid, uuid, index or idx, where the table has one)."""
+    skip_empty: options.Flag = False
+    """A table of yours: leave out rows with an empty cell, and print their lines (default: name
+    them, and end)."""
     heldout: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
     """A table of yours: share of the rows that is held out, the same of each class (default:
     0.1)."""

@@ -40,9 +40,7 @@ def run(args: Args, config: Experiment) -> int:
         one = dataclasses.replace(config, seed=config.seed + seed)
         if args.seeds > 1:
             options.say(f"seed {one.seed}: {folder}")
-        tuned = selection.finetune(
-            one, folder, args.task, selection=chosen, id_column=args.id_column
-        )
+        tuned = selection.finetune(one, folder, args.task, selection=chosen)
         runs.append(tuned)
         if runs[-1].ended == "stopped":
             break

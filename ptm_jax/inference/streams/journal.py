@@ -21,6 +21,8 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.inference.streams.lines import Line
 from ptm_jax.inference.streams.row_formats import Format
 
+NAMES = "names"
+"""Field of a record with {field: path}, which messages name. It is not compared."""
 SHOWN = 10
 """Numbers of refused lines that are named at the end."""
 
@@ -124,13 +126,24 @@ def begun(
     rows = rows if rows.exists() else output
     if not rows.exists() or rows.stat().st_size <= len(form.begin()) or not entries:
         return Begun()
-    if other := [name for name in record if entries[0].get(name) != record[name]]:
-        if "task" in other:
-            other[other.index("task")] = f"task ({entries[0].get('task')})"
-        raise UserError(
-            f"{output} was begun with another {' and another '.join(other)}; {_advice(option)}"
-        )
+    names = [name for name in record if name != NAMES and entries[0].get(name) != record[name]]
+    if names:
+        raise UserError(f"{_difference(output, entries[0], record, names)}; {_advice(option)}")
     return _restored(entries[1:], rows, form)
+
+
+def _difference(
+    output: Path, old: Mapping[str, Any], record: Mapping[str, Any], names: Sequence[str]
+) -> str:
+    """Returns which file or model has changed, or with which others an output was begun."""
+    before, now = old.get(NAMES, {}), record.get(NAMES, {})
+    changed = [now[name] for name in names if now.get(name) and before.get(name) == now[name]]
+    if len(changed) == len(names):
+        have = "has" if len(changed) == 1 else "have"
+        return f"{' and '.join(changed)} {have} changed since {output} was begun"
+    labels = {**before, "task": old.get("task")}
+    spelled = [f"{name} ({labels[name]})" if labels.get(name) else name for name in names]
+    return f"{output} was begun with another {' and another '.join(spelled)}"
 
 
 def _advice(option: str) -> str:

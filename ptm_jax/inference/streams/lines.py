@@ -45,6 +45,10 @@ class Line:
     fault: str = ""
     id: str | None = None
 
+    def texts(self) -> dict[str, str]:
+        """Returns {"text", and "pair" where the line has one}."""
+        return {"text": self.text} | ({"pair": self.pair} if self.pair else {})
+
 
 @dataclasses.dataclass(frozen=True)
 class Source:
@@ -237,19 +241,18 @@ def _column(source: Source, names: list[str], what: str, wanted: tuple[str, ...]
 
 
 def _of_fields(source: Source, number: int, fields: dict) -> Line:
-    """The text of a row, and its pair."""
-    values = {}
+    """The text of a row, and its pair; a refused row has the one that could be read."""
+    values, faults = {}, []
     for what, wanted in (("text", source.text), ("pair", source.pair)):
         name = next((name for name in wanted if name in fields), None)
         if name is None and wanted:
-            fault = f"it has no field {' or '.join(wanted)}"
-            return Line(number, values.get("text", ""), fault=fault)
-        if name is not None and not isinstance(fields[name], str):
-            return Line(number, str(fields[name]), fault=f"its field {name} is no text")
-        values[what] = "" if name is None else fields[name].strip()
+            faults.append(f"it has no field {' or '.join(wanted)}")
+        elif name is not None and not isinstance(fields[name], str):
+            faults.append(f"its field {name} is no text")
+        values[what] = "" if name is None else str(fields[name]).strip()
     if source.id:
         values["id"] = "" if (value := fields.get(source.id[0])) is None else str(value)
-    return Line(number, **values)
+    return Line(number, **values, fault=next(iter(faults), ""))
 
 
 def id_column(names: Sequence[str], asked: str | None, others: Collection[str] = ()) -> str | None:

@@ -42,7 +42,7 @@ class Row:
         if self.line.id is not None:
             place["id"] = self.line.id
         if self.refused:
-            return {**place, "text": self.line.text, "error": self.refused}
+            return {**place, **self.line.texts(), "error": self.refused}
         return {**place, **self.result, **place}
 
 
@@ -122,7 +122,9 @@ class Table(Format):
 
     def _row(self, row: Row) -> list[str]:
         if row.refused:
-            cells = {self.use.columns[0]: row.line.text, "error": row.refused}
+            columns = self.use.columns
+            pair = columns[1] if self.use.paired else "pair"
+            cells = {columns[0]: row.line.text, pair: row.line.pair, "error": row.refused}
         else:
             cells = self.use.cells(row.result)
         cells = {"line": "" if row.line is None else row.line.number, **cells}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import softmax
 
+from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference import head_scores
 from ptm_jax.inference.uses import Request, Result, Use
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
 
 HEAD = "classify"
+
+
+class Pairs(slots.Examples):
+    """Labelled examples. `of_pairs`: whether every one has two texts."""
+
+    of_pairs: bool = False
 
 
 class Prediction(NamedTuple):
@@ -118,6 +125,11 @@ def _probabilities(scores: np.ndarray, kind: str) -> np.ndarray:
 
 
 def _results(model: Pretrained, request: Request) -> list[Result]:
+    if not request.pair and _reads_pairs(model):
+        raise UserError(
+            f"{request.model} was trained on pairs of texts; give every --text its --pair, or a "
+            "table with --pair-column"
+        )
     classes = model.classify(request.text, request.pair or None)
     pairs = [{"pair": second} for second in request.pair] or [{}] * len(request.text)
     results = []
@@ -125,6 +137,10 @@ def _results(model: Pretrained, request: Request) -> list[Result]:
         best = {"label": max(labels, key=labels.get)} if len(labels) > 1 else {}
         results.append({"text": text, **pair, **best, "labels": labels})
     return results
+
+
+def _reads_pairs(model: Pretrained) -> bool:
+    return isinstance(model.examples, Pairs) and model.examples.of_pairs
 
 
 def lines_of(result: Result) -> Iterator[str]:

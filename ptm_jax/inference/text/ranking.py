@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference.text.vectors import DOCUMENTS, QUERIES, prompt_for
+from ptm_jax.inference.text.vectors import DOCUMENTS, QUERIES, prompt_for, prompts_of, similarity
 from ptm_jax.inference.uses import Ranking, Request, Result, Use
 
 if TYPE_CHECKING:
@@ -32,14 +32,9 @@ def vectors(model: Pretrained, request: Request) -> list[Result]:
     ]
 
 
-def units(model: Pretrained, request: Request) -> np.ndarray:
-    """Returns the vectors of length 1, [texts, D]."""
-    return model.encode(request.text, normalize=True, **request.settings)
-
-
 def cosines(model: Pretrained, asked: np.ndarray, stored: np.ndarray) -> np.ndarray:
-    """Returns the products [q, n] of vectors of length 1."""
-    return asked @ stored.T
+    """Returns the cosines [q, n] of vectors."""
+    return similarity(asked, stored)
 
 
 def prompted(*names: str) -> Callable[[Pretrained, Request], np.ndarray]:
@@ -49,10 +44,22 @@ def prompted(*names: str) -> Callable[[Pretrained, Request], np.ndarray]:
     """
 
     def encoded(model: Pretrained, request: Request) -> np.ndarray:
-        options = {name: value for name, value in request.settings.items() if value is not None}
-        return model.encode(request.text, **{**prompt_for(model, options, names), **options})
+        return model.encode(request.text, **_options(model, request, names))
 
     return encoded
+
+
+def prompts(*names: str) -> Callable[[Pretrained, Request], Sequence[str]]:
+    """Returns the function of the prompts with which `prompted(*names)`, or without names `arrays`,
+    encodes."""
+    return lambda model, request: prompts_of(model, _options(model, request, names))
+
+
+def _options(model: Pretrained, request: Request, names: Sequence[str]) -> dict[str, Any]:
+    """Returns the options of `encode`: the user's, and the first of the model's prompts `names`
+    where neither is given."""
+    options = {name: value for name, value in request.settings.items() if value is not None}
+    return {**(prompt_for(model, options, names) if names else {}), **options}
 
 
 def likeness(model: Pretrained, asked: np.ndarray, stored: np.ndarray) -> np.ndarray:
@@ -98,7 +105,14 @@ USES = (
         options=SETTINGS,
         several="vectors",
         columns=("text", "similar"),
-        ranking=Ranking(stored=units, asked=units, scores=cosines, field="similar", score="cosine"),
+        ranking=Ranking(
+            stored=arrays,
+            asked=arrays,
+            scores=cosines,
+            prompts=prompts(),
+            field="similar",
+            score="cosine",
+        ),
     ),
     Use(
         name="search",
@@ -111,6 +125,7 @@ USES = (
             stored=prompted(*DOCUMENTS),
             asked=prompted(*QUERIES),
             scores=likeness,
+            prompts=prompts(*DOCUMENTS),
             field="found",
             score="score",
         ),

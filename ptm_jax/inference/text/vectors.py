@@ -176,6 +176,13 @@ def prompt_of(sentence: Sentence, prompt: str | None, name: str | None) -> str:
     return sentence.prompts.get(name, "") if prompt is None else prompt
 
 
+def prompts_of(model: Pretrained | SideBySide, options: Mapping[str, Any]) -> list[str]:
+    """Returns the text before every text with the options of `encode`, of each model."""
+    if isinstance(model, SideBySide):
+        return [prompt for one in model.models for prompt in prompts_of(one, options)]
+    return [prompt_of(settings(model), options.get("prompt"), options.get("prompt_name"))]
+
+
 def prompt_for(
     model: Pretrained, options: Mapping[str, Any], names: Sequence[str]
 ) -> dict[str, str]:

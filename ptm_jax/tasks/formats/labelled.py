@@ -13,6 +13,7 @@ import numpy as np
 from ptm_jax.core.errors import UserError, closest, unknown
 from ptm_jax.data.text import dataset_folders
 from ptm_jax.inference import head_scores
+from ptm_jax.inference.text.classifying import Pairs
 
 # `marked`, `senses` and `unrolled` register formats.
 from ptm_jax.tasks.formats import (  # noqa: F401
@@ -50,7 +51,7 @@ class Example(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Labelled(TaskExamples):
+class Labelled(TaskExamples, Pairs):
     """Rows of one text, or a pair, with one label.
 
     first, second, label   columns of the tables: names in their first line; the first of several
@@ -99,6 +100,10 @@ class Labelled(TaskExamples):
                 f"keep is {self.keep!r}; texts of {self.format} are cut at their ends: set "
                 "keep='head'"
             )
+
+    @property
+    def of_pairs(self) -> bool:
+        return bool(self.second)
 
     @property
     def mentions(self) -> int:

@@ -217,16 +217,26 @@ def _table(
             raise UserError(
                 f"{path} has no column {' or '.join(group)}; its first line has: {listed}"
             )
+    misfits: list[tuple[int, int]] = []
     for number, row in rows if named else itertools.chain([(line, first)], rows):
         if len(row) < len(names) or (named and len(row) > len(names)):
             if broken_row is not None and QQP.issubset(names):
                 broken_row(f"{path}:{number}")
                 continue
-            what = "the first line has" if named else f"expected {', '.join(names)}, which are"
-            raise UserError(f"{path}:{number}: {len(row)} columns; {what} {len(names)}")
+            misfits.append((number, len(row)))
+            continue
         fields = dict(zip(names, row, strict=False))
         fields.pop("", None)  # the numbers that pandas writes before the first column
         yield f"{path}:{number}", fields
+    if misfits:
+        line, size = misfits[0]
+        what = "the first line has" if named else f"expected {', '.join(names)}, which are"
+        others = [str(number) for number, _ in misfits[:10]]
+        more = ", ..." if len(misfits) > 10 else ""
+        rows_of = f" ({len(misfits):,} such rows: lines {', '.join(others)}{more})"
+        raise UserError(
+            f"{path}:{line}: {size} columns; {what} {len(names)}{rows_of * (len(misfits) > 1)}"
+        )
 
 
 def _json(path: Path, text: str) -> Iterator[Row]:

@@ -35,6 +35,15 @@ class Table(NamedTuple):
     def column(self, name: str) -> list[Any]:
         return [row.get(name) for row in self.rows]
 
+    def with_cells(self, names: Sequence[str]) -> Table:
+        """Returns the rows in which no cell of the columns is empty."""
+        pairs = [
+            (place, row)
+            for place, row in zip(self.places, self.rows, strict=True)
+            if all(cells.plain(row.get(name)) for name in names)
+        ]
+        return self._replace(places=[place for place, _ in pairs], rows=[row for _, row in pairs])
+
     def first(self, name: str, holds: Callable[[Any], bool]) -> tuple[str, str]:
         """Returns (place, cell) of the first cell of a column that `holds`."""
         cell, place = next(
@@ -81,7 +90,7 @@ def _of_classes(table: Table, label: str) -> list[str]:
 
 
 def _copies(table: Table, texts: Sequence[str], labels: Sequence[str]) -> list[str]:
-    """Returns a line on texts that stand in several rows, and on their different labels."""
+    """Returns a line on texts that occur in several rows, and on their different labels."""
     known = collections.defaultdict(list)
     for row in table.rows:
         key = tuple(" ".join(cells.plain(row.get(name)).casefold().split()) for name in texts)
@@ -90,5 +99,9 @@ def _copies(table: Table, texts: Sequence[str], labels: Sequence[str]) -> list[s
     if not copied:
         return []
     odd = sum(len({*group}) > 1 for group in copied)
-    different = f"; {odd:,} of them with different labels" if odd else ""
-    return [f"  {len(copied):,} texts stand in several rows{different}; copies are not divided"]
+    different = f", {odd:,} of them with different labels" if odd else ""
+    occur = "1 text occurs" if len(copied) == 1 else f"{len(copied):,} texts occur"
+    return [
+        f"  {occur} in more than one row{different}; all rows of a text go to the same side of the "
+        "split"
+    ]

@@ -31,6 +31,7 @@ from ptm_jax.tasks.tables.own_tables import (
     OwnTexts,
     answers_of,
 )
+from ptm_jax.tasks.tables.wrong_rows import WrongRows
 
 CLASSES = 20
 """Different whole numbers, above which they are numbers and not classes."""
@@ -62,6 +63,7 @@ class Asked:
     """What the user states of a table: columns, task, share and seed of the rows held out.
 
     id_column   the column of ids, which is no text
+    skip_empty  whether rows with an empty cell are left out
     """
 
     text_columns: Sequence[str] = ()
@@ -70,6 +72,7 @@ class Asked:
     share: float = 0.1
     seed: int = 0
     id_column: str | None = None
+    skip_empty: bool = False
 
     def __post_init__(self):
         if not 0 < self.share < 1:
@@ -98,8 +101,11 @@ def guess(sources: Sequence[str], asked: Asked) -> Guess:
     texts, labels = _columns(table, asked)
     for name in texts:
         _check_text(table, name, asked.task)
+    if asked.skip_empty:
+        table = table.with_cells(texts)
     task, reason = (asked.task, "as --task names") if asked.task else _task(table, texts, labels)
-    common = {"task": task, "share": asked.share, "seed": asked.seed}
+    names = ("share", "seed", "id_column", "skip_empty")
+    common = {"task": task, **{name: vars(asked)[name] for name in names}}
     examples = BUILDERS[task](table, texts, labels, common)
     return Guess(task, examples, guess_text.lines(table, examples, reason))
 
@@ -258,6 +264,8 @@ def _tagged(table: Table, text: str, label: str) -> str:
     rows = zip(table.column(text), table.column(label), strict=True)
     for cell, tagged in rows:
         words, names = cells.words_of(cell), cells.words_of(tagged)
+        if not words or not names:  # the reader names the row
+            continue
         if len(words) != len(names):
             return ""
         tags |= {*names}
@@ -312,12 +320,15 @@ def _check_numbers(table: Table, label: str) -> None:
     def odd(cell):
         return not cells.is_empty(cell) and not cells.is_number(cells.plain(cell))
 
-    if any(map(odd, table.column(label))):
-        place, cell = table.first(label, odd)
-        raise UserError(
-            f"{place}: the column {label} holds {cell!r}; rate needs a number in every row. "
-            "Correct the cell, or take --task classify"
-        )
+    wrong = WrongRows(False)
+    for place, cell in zip(table.places, table.column(label), strict=True):
+        if odd(cell):
+            message = (
+                f"{place}: the column {label} holds {cells.shown(cells.plain(cell))!r}; rate needs "
+                "a number in every row. Correct the cell, or take --task classify"
+            )
+            wrong.add(place, cells.CellError(message, label))
+    wrong.check()
 
 
 def _labels(table: Table, texts: list[str], labels: list[str], common: dict) -> OwnLabels:

@@ -7,117 +7,27 @@ The file is CSV, TSV, JSON lines, a list of JSON objects or parquet, read by
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from ptm_jax.core.errors import UserError, closest
 from ptm_jax.inference import head_scores
-from ptm_jax.inference.streams import lines
-from ptm_jax.tasks.formats import tabular, taskrows
+from ptm_jax.inference.text.classifying import Pairs
+from ptm_jax.tasks.formats import taskrows
 from ptm_jax.tasks.formats.labelled import Example, Labelled
 from ptm_jax.tasks.formats.questions import Asked, Questions
 from ptm_jax.tasks.formats.tagged import Sentence, Tagged
-from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
+from ptm_jax.tasks.formats.taskdata import Remarks
 from ptm_jax.tasks.formats.taskrows import Record
 from ptm_jax.tasks.tables import dividing
 from ptm_jax.tasks.tables import table_cells as cells
+from ptm_jax.tasks.tables.table_examples import OwnTable, Row, label_of
 
 if TYPE_CHECKING:
     from ptm_jax.core.types import Vocab
     from ptm_jax.data.tokenizers.tokenizing import Tokenizer
-
-Row = Mapping[str, Any]
-"""{column: cell} of the columns that the examples name."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OwnTable(TaskExamples):
-    """Examples in a table with named columns, a share of which is held out.
-
-    task   name of the task in `tasks.catalogue`
-    share  of the rows of a single file, in (0, 1); seed: of its draw
-    """
-
-    task: str = ""
-    share: float = 0.1
-    seed: int = 0
-
-    @property
-    def text_columns(self) -> tuple[str, ...]:
-        """The columns of the texts."""
-        raise NotImplementedError
-
-    @property
-    def label_columns(self) -> tuple[str, ...]:
-        """The columns of what is predicted."""
-        raise NotImplementedError
-
-    def strata(self, examples: Sequence[Any]) -> Sequence[Hashable]:
-        """Returns the class of each example. Of each class the same share is held out."""
-        return [""] * len(examples)
-
-    def divided(self, examples: Sequence[Any]) -> list[bool]:
-        units = [self.unit(example, number) for number, example in enumerate(examples)]
-        return dividing.divided(units, self.strata(examples), self.share, self.seed)
-
-    def records(self, path: str | Path, labels: bool) -> Iterator[tuple[str, Row]]:
-        """Yields (place, {column: cell}) of the rows. The columns of the labels may be absent
-        unless `labels` is True. Raises UserError for another missing column."""
-        names, columns = (), {}
-        for place, fields in tabular.rows(path, encoding=self.encoding, spreadsheet=True):
-            if tuple(fields) != names:
-                names = tuple(fields)
-                columns = self.columns_of(names, str(path), labels)
-            yield place, {name: fields[column] for name, column in columns.items()}
-
-    def ids(self, source: tabular.Source, asked: str | None) -> Mapping[str, str]:
-        """Returns {place of a row: its id}; {} for a table without a column of ids.
-
-        asked  the column, else one with a usual name. Raises UserError for a missing one.
-        """
-        rows = list(tabular.rows(source.path, encoding=self.encoding, spreadsheet=True))
-        names, taken = list(rows[0][1]), (*self.text_columns, *self.label_columns)
-        if (name := lines.id_column(names, asked, taken)) is None:
-            return {}
-        column = cells.column_of(name, names, str(source.path))
-        return {place: cells.plain(fields.get(column)) for place, fields in rows}
-
-    def columns_of(
-        self, names: Sequence[str], path: str, labels: bool, asked: Mapping[str, str] | None = None
-    ) -> Mapping[str, str]:
-        """Returns {column that the examples name: column of the table} (`records`); `asked` has
-        those that the user names. Raises UserError."""
-        labelled = [name for name in self.label_columns if labels or name in names]
-        asked = asked or {}
-        columns = {
-            name: cells.column_of(asked.get(name, name), names, path) for name in self.text_columns
-        }
-        try:
-            return columns | {name: cells.column_of(name, names, path) for name in labelled}
-        except UserError as error:
-            raise UserError(f"{error}; `ptm predict` needs no labels") from None
-
-    def read(
-        self, path: str | Path, remarks: Remarks | None = None, labels: bool = True
-    ) -> Iterator[Any]:
-        for number, (place, row) in enumerate(self.records(path, labels)):
-            yield self.example(place, row, number, labels)
-
-    def example(self, place: str, row: Row, number: int, labels: bool) -> Any:
-        """Returns the example of a row, the `number`-th from 0. Raises UserError."""
-        raise NotImplementedError
-
-
-def label_of(place: str, column: str, row: Row) -> str:
-    """Returns the label in a column. Raises UserError for an empty cell."""
-    if cells.is_empty(row[column]):
-        raise UserError(
-            f"{place}: the column {column} is empty; write the label, or remove the row"
-        )
-    return cells.plain(row[column])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -162,9 +72,9 @@ class OwnTexts(OwnTable, Labelled):
             return label
         try:
             self.number(Example("", None, label, place))
-        except UserError:
+        except UserError as error:
             if required:
-                raise
+                raise cells.CellError(str(error), column) from None
             return None
         return label
 
@@ -180,7 +90,7 @@ class Several(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OwnLabels(OwnTable):
+class OwnLabels(OwnTable, Pairs):
     """Texts or pairs with any number of labels.
 
     columns    columns of the text, or of both texts
@@ -195,6 +105,10 @@ class OwnLabels(OwnTable):
     label: tuple[str, ...] = ("labels",)
     separator: str = ","
     labels: tuple[str, ...] | Literal["found"] = "found"
+
+    @property
+    def of_pairs(self) -> bool:
+        return len(self.columns) > 1
 
     @property
     def text_columns(self) -> tuple[str, ...]:
@@ -239,9 +153,10 @@ class OwnLabels(OwnTable):
         unknown = [] if self.labels == "found" else [n for n in names if n not in self.labels]
         if unknown and required:
             near = closest(unknown[0], self.labels)
-            raise UserError(
+            raise cells.CellError(
                 f"{place}: the column {column} has the label {unknown[0]!r}; there are "
-                f"{', '.join(self.labels)}.{near}"
+                f"{', '.join(self.labels)}.{near}",
+                column,
             )
         return tuple(name for name in names if name not in unknown)
 
@@ -294,9 +209,10 @@ def flag(place: str, column: str, value: object) -> bool:
     """
     text = cells.plain(value).lower()
     if text not in cells.TRUE and text not in cells.FALSE:
-        raise UserError(
+        raise cells.CellError(
             f"{place}: the column {column} holds {cells.shown(cells.plain(value))!r}; with several "
-            "label columns each holds 0 or 1. Give one column of labels, or correct the cell"
+            "label columns each holds 0 or 1. Give one column of labels, or correct the cell",
+            column,
         )
     return text in cells.TRUE
 
@@ -329,14 +245,15 @@ class OwnTags(OwnTable, Tagged):
     def example(self, place: str, row: Row, number: int, labels: bool) -> Sentence:
         words = cells.words_of(row[self.words])
         if not words:
-            raise UserError(
-                f"{place}: the column {self.words} is empty; fill it in, or remove the row"
-            )
+            raise cells.empty_cell(place, self.words)
         tags = cells.words_of(row[self.tags]) if self.tags in row else []
-        if len(tags) != len(words) and (labels or tags):
-            raise UserError(
+        if labels and not tags:
+            raise cells.empty_cell(place, self.tags, "write the tags")
+        if len(tags) != len(words) and tags:
+            raise cells.CellError(
                 f"{place}: the column {self.words} has {len(words)} words and {self.tags} "
-                f"{len(tags)} tags; every word needs one. Correct the row, or remove it"
+                f"{len(tags)} tags; every word needs one. Correct the row, or remove it",
+                self.tags,
             )
         tagged = tuple(self._tag(tag, place) if labels else tag for tag in tags) or None
         return Sentence(tuple(words), tagged, place)
@@ -370,14 +287,17 @@ class OwnQuestions(OwnTable, Questions):
         answers = answers_of(row.get(self.answer))
         missing = [answer for answer in answers if answer not in context]
         if labels and missing and len(missing) == len(answers):
-            raise UserError(
+            raise cells.CellError(
                 f"{place}: the column {self.answer} holds {cells.shown(missing[0])!r}, which "
-                f"is not in the column {self.passage}; correct the answer, or remove the row"
+                f"is not in the column {self.passage}; correct the answer, or remove the row",
+                self.answer,
             )
         if labels and not answers and not self.unanswered:
-            raise UserError(
+            raise cells.CellError(
                 f"{place}: the column {self.answer} is empty, as no answer of the training "
-                "data is; fill it in, or remove the row"
+                "data is; fill it in, or remove the row",
+                self.answer,
+                empty=True,
             )
         placed = tuple((answer, context.find(answer)) for answer in answers)
         return Asked(question, context, placed, place, str(number))

@@ -21,6 +21,17 @@ _COMMA = re.compile(r"[+-]?\d+,\d+")
 _GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 
 
+class CellError(UserError):
+    """The message of a cell that is refused, with its column.
+
+    empty  whether the cell is empty
+    """
+
+    def __init__(self, message: str, column: str, *, empty: bool = False):
+        super().__init__(message)
+        self.column, self.empty = column, empty
+
+
 def plain(value: object) -> str:
     """Returns a cell as a text without blanks around it.
 
@@ -46,13 +57,20 @@ def text_of(place: str, column: str, value: object) -> str:
     Raises UserError with place and column for an empty one, or a list.
     """
     if isinstance(value, list | tuple | dict | np.ndarray):
-        raise UserError(
+        raise CellError(
             f"{place}: the column {column} holds {type(value).__name__}; expected a text. Join its "
-            "parts"
+            "parts",
+            column,
         )
     if not (text := plain(value)):
-        raise UserError(f"{place}: the column {column} is empty; fill it in, or remove the row")
+        raise empty_cell(place, column)
     return text
+
+
+def empty_cell(place: str, column: str, remedy: str = "fill it in") -> CellError:
+    """Returns the error of an empty cell."""
+    message = f"{place}: the column {column} is empty; {remedy}, or remove the row"
+    return CellError(message, column, empty=True)
 
 
 def list_of(value: object) -> list[str] | None:
@@ -103,19 +121,25 @@ def is_date(text: str) -> bool:
     return _DATE.fullmatch(text) is not None
 
 
+def alike(name: str, names: Sequence[str]) -> str | None:
+    """Returns the column of the same name, or the only one that differs in case, blanks and signs;
+    None where there is none."""
+    folded = [other for other in names if _folded(other) == _folded(name)]
+    if name in names:
+        return name
+    return folded[0] if len(folded) == 1 else None
+
+
 def column_of(name: str, names: Sequence[str], path: str) -> str:
     """Returns the column that a name means.
 
     The same, or the only one that differs in case, blanks and signs. Raises UserError with the
     columns there are.
     """
-    if name in names:
-        return name
-    alike = [other for other in names if _folded(other) == _folded(name)]
-    if len(alike) == 1:
-        return alike[0]
+    if (column := alike(name, names)) is not None:
+        return column
     listed = ", ".join(repr(shown(other)) for other in names)
-    near = closest(name, alike or names) or closest(name.lower(), [n.lower() for n in names])
+    near = closest(name, names) or closest(name.lower(), [n.lower() for n in names])
     raise UserError(
         f"{path} has no column {name!r}; its first row names {listed}.{near} The first row must "
         "hold the names of the columns"

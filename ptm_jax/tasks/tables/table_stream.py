@@ -13,7 +13,6 @@ from ptm_jax.core.archives import DAMAGED
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import broken
 from ptm_jax.inference import head_scores, steady
-from ptm_jax.inference.streams import lines
 from ptm_jax.inference.streams.lines import Line, Source, checked
 from ptm_jax.inference.streams.running import Stream
 from ptm_jax.inference.uses import Request, Result, Use
@@ -82,13 +81,13 @@ class TableSource(Source):
     def with_ids(self) -> TableSource:
         """Returns the source with the column of ids, where the first row has one. Raises UserError
         for another column of the user's."""
-        names, taken = (), (*self.examples.text_columns, *self.examples.label_columns)
+        names = ()
         with contextlib.suppress(*DAMAGED, OSError):  # `lines` names the error
             names = next(
                 (tuple(row.fields) for row in table_rows.rows(self.path) if row.fields), ()
             )
-        taken = (*taken, self.asked.text, self.asked.pair)
-        name = lines.id_column(names, self.asked.id, taken)
+        texts = (self.asked.text, self.asked.pair)
+        name = self.examples.column_of_ids(names, self.asked.id, texts)
         if name is None or not names:
             return self
         return dataclasses.replace(self, id=(table_cells.column_of(name, names, self.name),))

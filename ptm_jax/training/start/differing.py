@@ -20,8 +20,9 @@ FREE = ("log_every", "eval_every", "eval_batches", "save_every", "keep", "metric
 """Fields that may change when a workdir is resumed: intervals and places of output, and the
 placement of arrays."""
 
-_FASTER = re.compile(r"\.unroll$")
-"""Fields of a slot that may change: they alter how numbers are computed, not which."""
+_FASTER = re.compile(r"\.unroll$|^system\.examples\.(id_column|skip_empty)$")
+"""Fields of a slot that may change: they alter how numbers are computed, not which. The prepared
+rows do not depend on the column of ids, nor on leaving out rows that would be refused."""
 
 _OF_EPOCHS = re.compile(
     r"system\.(recipe\.(phases\.\d+\.(steps|batch)|updates|schedule\.warmup)|examples\.sample)$"

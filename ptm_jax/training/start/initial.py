@@ -151,7 +151,7 @@ def _with_model(
             continue
         elif array is not None:
             used.add(key)
-            reshaped.append(name)
+            (drawn if key in new else reshaped).append(name)
         elif "/heads_" in name or _matches(name, fresh):
             drawn.append(name)
         else:
