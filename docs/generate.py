@@ -246,6 +246,9 @@ def rows() -> str:
     return f"# The survey's rows\n\n{meanings}\n" + "\n".join(lines)
 
 
+RAISED = ("UserError", "CellError")
+
+
 def errors() -> str:
     """Every message of a UserError in the package, by the folder that raises it."""
     found: dict[str, set[str]] = {}
@@ -253,7 +256,7 @@ def errors() -> str:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf8"))):
             if (
                 isinstance(node, ast.Call)
-                and getattr(node.func, "id", "") == "UserError"
+                and getattr(node.func, "id", getattr(node.func, "attr", "")) in RAISED
                 and node.args
             ):
                 if len(text := _message(node.args[0])) > 12:

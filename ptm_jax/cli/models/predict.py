@@ -94,8 +94,8 @@ class Args:
     pair_column: options.Text = None
     """Column of the second texts (default: pair, sentence2; qa: context)."""
     id_column: options.Text = None
-    """Column of ids, which the rows of --output carry (default: id, guid, uuid, index or idx, where
-    the table has one)."""
+    """Column of ids, which the rows of --output carry (default: that of the training of a run on a
+    table of yours, or id, guid, uuid, index or idx, where the table has one)."""
     json: options.Flag = False
     """Print one JSON document."""
     top: Annotated[int, tyro.conf.arg(metavar="N")] = 5
