@@ -14,7 +14,7 @@ import numpy as np
 
 from ptm_jax import systems
 from ptm_jax.core import slots
-from ptm_jax.core.paths import flatten
+from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.recipe import AdamW, Constant, Phase, Recipe
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
@@ -207,10 +207,7 @@ def sees(tower, table: str, outputs, ids) -> np.ndarray:
     mix = jax.random.normal(jax.random.key(7), (outputs(tower).shape[-1],))
 
     def scores(tokens):
-        return (
-            outputs(dataclasses.replace(tower, params=step.unflatten({**flat, table: tokens})))
-            @ mix
-        )
+        return outputs(dataclasses.replace(tower, params=unflatten({**flat, table: tokens}))) @ mix
 
     slopes = evaluate(jax.jacrev(scores), flat[table])
     return np.asarray((slopes != 0).any(-1)[:, jnp.asarray(ids)])
