@@ -303,7 +303,7 @@ HOLES = {
 @pytest.mark.parametrize("task", HOLES)
 def test_empty_cells_are_named_together_or_left_out(task, tmp_path):
     columns, texts, labels = HOLES[task]
-    columns = {name: list(values) for name, values in columns.items()}
+    columns = {"key": list(range(N))} | {name: list(one) for name, one in columns.items()}
     places = [("q", 3), ("c", 5), *((texts[-1], n) for n in range(10, 20)), ("c", 59)]
     for name, row in places:
         columns[name][row] = " "
@@ -314,9 +314,10 @@ def test_empty_cells_are_named_together_or_left_out(task, tmp_path):
     )
 
     def chosen(skip):
-        asked = Asked(text_columns=texts, label_columns=labels, skip_empty=skip)
+        asked = Asked(text_columns=texts, label_columns=labels, skip_empty=skip, id_column="key")
         one = guess((str(path),), asked)
-        assert one.task == task
+        assert one.task == task and f"{N - 13 if skip else N} rows" in one.lines[0]
+        assert one.examples.skip_empty is skip and one.examples.id_column == "key"
         return one.examples.settled((str(path),))
 
     with pytest.raises(UserError, match=r"^\S*a.csv:5: the column q is empty") as caught:

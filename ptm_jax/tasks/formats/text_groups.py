@@ -18,6 +18,7 @@ from ptm_jax.tasks.formats import tabular, taskrows
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples, note
 from ptm_jax.tasks.formats.taskrows import Record
 from ptm_jax.tasks.tables import table_cells as cells
+from ptm_jax.tasks.tables.wrong_rows import WrongRows
 
 if TYPE_CHECKING:
     from ptm_jax.convert.libraries.sentence_folder import Sentence
@@ -112,13 +113,20 @@ class TextGroups(TaskExamples):
         self, path: str | Path, remarks: Remarks | None = None, labels: bool = True
     ) -> Iterator[Group]:
         needed = [self.anchor, self.positive, *([self.score] if self.scored and labels else [])]
-        number = 0
+        number, wrong = 0, WrongRows()
         for place, fields in tabular.rows(path, columns=self.columns, needed=needed):
-            for group in self._groups(place, fields, number, labels):
+            try:
+                groups = list(self._groups(place, fields, number, labels))
+                checked = list(map(self._checked, groups))
+            except UserError as error:
+                wrong.add(place, error)
+                continue
+            for group in groups:
                 if self.negatives is not None and len(group.texts) - 2 > self.negatives:
                     note(remarks, f"rows with more than {self.negatives} negatives", place)
-                yield self._checked(group)
-                number += 1
+            yield from checked
+            number += len(groups)
+        wrong.check()
 
     def _groups(self, place: str, fields: Cells, number: int, labels: bool) -> Iterator[Group]:
         """Yields the groups of a row, one for each positive text."""
@@ -252,7 +260,7 @@ def _texts(place: str, column: str, value: object) -> list[str]:
     """Returns the texts of a cell, a text or a list of JSON. Raises UserError for an empty one."""
     parts = value if isinstance(value, list | tuple | np.ndarray) else [value]
     if not len(parts):
-        raise UserError(f"{place}: the column {column} is empty; fill it in, or remove the row")
+        raise cells.empty_cell(place, column)
     return [cells.text_of(place, column, part) for part in parts]
 
 

@@ -35,12 +35,13 @@ class Table(NamedTuple):
     def column(self, name: str) -> list[Any]:
         return [row.get(name) for row in self.rows]
 
-    def with_cells(self, names: Sequence[str]) -> Table:
-        """Returns the rows in which no cell of the columns is empty."""
+    def with_cells(self, texts: Sequence[str], labels: Sequence[str] = ()) -> Table:
+        """Returns the rows in which no cell of these columns is empty."""
         pairs = [
             (place, row)
             for place, row in zip(self.places, self.rows, strict=True)
-            if all(cells.plain(row.get(name)) for name in names)
+            if all(cells.plain(row.get(name)) for name in texts)
+            and not any(cells.is_empty(row.get(name)) for name in labels)
         ]
         return self._replace(places=[place for place, _ in pairs], rows=[row for _, row in pairs])
 

@@ -104,6 +104,8 @@ def guess(sources: Sequence[str], asked: Asked) -> Guess:
     if asked.skip_empty:
         table = table.with_cells(texts)
     task, reason = (asked.task, "as --task names") if asked.task else _task(table, texts, labels)
+    if asked.skip_empty and task not in ("labels", "answers"):
+        table = table.with_cells(texts, labels)
     names = ("share", "seed", "id_column", "skip_empty")
     common = {"task": task, **{name: vars(asked)[name] for name in names}}
     examples = BUILDERS[task](table, texts, labels, common)
@@ -320,7 +322,7 @@ def _check_numbers(table: Table, label: str) -> None:
     def odd(cell):
         return not cells.is_empty(cell) and not cells.is_number(cells.plain(cell))
 
-    wrong = WrongRows(False)
+    wrong = WrongRows()
     for place, cell in zip(table.places, table.column(label), strict=True):
         if odd(cell):
             message = (

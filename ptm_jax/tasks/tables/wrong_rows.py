@@ -17,10 +17,10 @@ SHOWN = 10
 class WrongRows:
     """The rows of a table that are refused, and the ones that are left out.
 
-    skip_empty  whether rows with an empty cell are left out
+    skip_empty  whether rows with an empty cell are left out; None: the command has no such option
     """
 
-    def __init__(self, skip_empty: bool):
+    def __init__(self, skip_empty: bool | None = None):
         self.skip_empty = skip_empty
         self.refused: list[tuple[str, UserError]] = []
         self.left_out: list[str] = []
@@ -42,7 +42,7 @@ class WrongRows:
         if len(self.refused) > 1:
             lines = [_line(place) + _column(error) for place, error in self.refused]
             message += f". {len(lines):,} rows are wrong: {listed(lines)}"
-        if empty:
+        if empty and self.skip_empty is not None:
             which = "rows with an empty cell" if len(self.refused) > 1 else "such a row"
             message += f". --skip-empty leaves {which} out"
         raise UserError(message)

@@ -82,6 +82,11 @@ def test_numbers_are_scaled_to_the_highest(tmp_path):
 
 WRONG = {
     "an empty side": ("anchor\tpositive\na\t\n", {}, r"a.tsv:2: the column positive is empty"),
+    "several empty sides": (
+        "anchor\tpositive\na\t\n\tb\nc\td\n",
+        {},
+        r"2: the column positive is empty.* 2 rows are wrong: lines 2 \(positive\), 3 \(anchor\)$",
+    ),
     "an empty negative": ("anchor\tpositive\tnegative\na\tb\t \n", {}, "the column negative"),
     "no known column": ("left\tright\na\tb\n", {}, "no column anchor"),
     "too many negatives": (
