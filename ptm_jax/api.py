@@ -36,6 +36,7 @@ from ptm_jax.runs import heldout, resolving
 from ptm_jax.runs.run import Run, best_checkpoint
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.tasks.formats.taskdata import TaskExamples
 from ptm_jax.tasks.metrics import per_class
 from ptm_jax.tasks.tables import guessing
 from ptm_jax.training import loop, workdirs
@@ -101,7 +102,7 @@ def finetune(
               Default: as the labels are
     text_column, label_column, heldout   as `ptm train --text-column`: `data` is a table (csv, tsv,
               jsonl, parquet, or dicts), whose task is guessed from its columns and printed, unless
-              `task` is given
+              `task` is given; of contrast and sts the texts in their order, and the number
     skip_empty   leave rows of the table with an empty cell out, and print their lines
     workdir   folder of the run, from which the same call resumes (default: a temporary one, which
               is deleted)
@@ -116,23 +117,24 @@ def finetune(
     """
     options = other_names.translated(options, OPTIONS)
     with _folder(workdir) as folder:
-        options["adapt"] = [
-            one
-            for part in adapt
-            for one in (adaptations.read_all((part,)) if isinstance(part, str) else (part,))
-        ]
+        options["adapt"] = _adaptations(adapt)
         init = _path_of(model, folder)
         columns = (text_column, label_column)
-        if any(one is not None for one in (*columns, heldout)) or skip_empty:
-            asked = _asked(task, columns, heldout, skip_empty)
-            if texts is not None or data is None:
-                raise UserError("columns are of a table; give it as data, without texts and labels")
-            name, config, lines = _of_table(init, _sources(data, folder), asked, options, fields)
-            if not quiet:
-                console.say(lines)
+        asked = any(one is not None for one in (*columns, heldout)) or skip_empty
+        if asked and (texts is not None or data is None):
+            raise UserError("columns are of a table; give it as data, without texts and labels")
+        if asked and not (task is not None and catalogue.get(task).examples.names_columns):
+            question = _asked(task, columns, heldout, skip_empty)
+            name, config, lines = _of_table(init, _sources(data, folder), question, options, fields)
         else:
             name, sources = _labelled(texts, labels, task, data, folder)
+            if asked:
+                others = {"heldout": heldout, "skip_empty": skip_empty}
+                options["examples"] = _of_groups(name, sources, columns, others)
             config = _with(finetuning.experiment(name, init, sources, **options), fields or {})
+            lines = "\n".join(own_data.lines_of(config))
+        if lines and not quiet:
+            console.say(lines)
         chosen = selection.Selection(best=best, patience=patience)
         tuned = selection.finetune(
             config, folder, name, selection=chosen, quiet=quiet, callbacks=callbacks
@@ -175,6 +177,15 @@ def evaluate(
         return dict(evaluating.evaluate(loaded, value, source, batch=batch).metrics)
 
 
+def _adaptations(adapt: Sequence[Any]) -> list[Any]:
+    """Returns adaptations as values, given values or names as in --adapt."""
+    return [
+        one
+        for part in adapt
+        for one in (adaptations.read_all((part,)) if isinstance(part, str) else (part,))
+    ]
+
+
 def _of_table(
     init: str, sources: Sequence[str], asked: guessing.Asked, options: dict[str, Any],
     fields: Mapping[str, Any] | None,
@@ -207,14 +218,27 @@ def _asked(
     skip_empty: bool,
 ) -> guessing.Asked:  # fmt: skip
     """Returns the question to a table; a single column may be a text. Raises UserError."""
-    texts, labels = (
-        () if names is None else (names,) if isinstance(names, str) else tuple(names)
-        for names in columns
-    )
+    texts, labels = map(_names, columns)
     share = 0.1 if heldout is None else heldout
     return guessing.Asked(
         text_columns=texts, label_columns=labels, task=task, share=share, skip_empty=skip_empty
     )
+
+
+def _of_groups(
+    task: str, sources: Sequence[str], columns: Sequence[str | Sequence[str] | None],
+    of_tables: Mapping[str, Any],
+) -> TaskExamples:  # fmt: skip
+    """Returns the examples of a task with the named columns. Raises UserError, also for options of
+    tables with labels."""
+    if excluded := [name for name, value in of_tables.items() if value not in (None, False)]:
+        raise UserError(f"{excluded[0]} is for a table with labels; with {task} leave it out")
+    return catalogue.get(task).examples.with_columns(sources, *map(_names, columns))
+
+
+def _names(columns: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Returns the names of columns; a single one may be a text."""
+    return () if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
 
 
 def _with(config: Experiment, fields: Mapping[str, Any]) -> Experiment:

@@ -14,6 +14,8 @@ from typing import Any
 import yaml
 
 from ptm_jax.core import spec
+from ptm_jax.core.system import System
+from ptm_jax.nn.heads.text_vector import vector_head
 
 PIPELINES = {
     "classify": "text-classification",
@@ -60,7 +62,7 @@ def card(model: Any, config: Mapping[str, Any], sentence: bool, run: Any = None)
     experiment = record.get("config", {})
     facts = {"system": system.name, "paper": system.paper}
     facts |= {"architecture": config["architectures"][0]} | _origin(record)
-    facts["length"] = trained_length(model)
+    facts["length"] = trained_length(model, sentence)
     init = experiment.get("init")
     if isinstance(init, str) and _HUB_NAME.fullmatch(init) and not Path(init).exists():
         head["base_model"] = init
@@ -80,7 +82,7 @@ def card(model: Any, config: Mapping[str, Any], sentence: bool, run: Any = None)
         "---",
         yaml.safe_dump({k: v for k, v in head.items() if v}, sort_keys=False, allow_unicode=True)
         + "---",
-        *_text(system.name, facts, measured, record),
+        *_text(system, facts, measured, record),
     ]
     return "\n".join(lines) + "\n"
 
@@ -102,12 +104,13 @@ def _origin(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(
-    name: str,
+    system: System,
     facts: Mapping[str, Any],
     measured: Mapping[str, float],
     record: Mapping[str, Any],
 ) -> list[str]:
     """Returns the lines of the page: a table of facts, the metrics, the recipe and the command."""
+    name = system.name
     lines = [
         "",
         f"# {name}",
@@ -130,6 +133,7 @@ def _text(
     experiment = record.get("config", {})
     if experiment.get("data"):
         lines += ["", "## Recipe", "", "```", spec.to_text(experiment["system"]["recipe"]), "```"]
+        lines += _batch(system)
     if command := record.get("command"):
         lines += [
             "",
@@ -142,18 +146,41 @@ def _text(
     return lines
 
 
-def trained_length(model: Any) -> str | None:
+def _batch(system: System) -> list[str]:
+    """Returns the line on a batch of examples that have several rows each."""
+    if system.examples is None or not system.examples.labelled or system.examples.readings < 2:
+        return []
+    rows, each = system.recipe.phases[-1].batch, system.examples.readings
+    return ["", f"`batch` counts rows: {rows // each} examples of {each} rows in a step."]
+
+
+def trained_length(model: Any, sentence: bool) -> str | None:
     """Returns the length of the rows of fine-tuning, where the model can read longer ones.
 
-    An exported tokenizer keeps the limit of the model, as Transformers does.
+    An exported tokenizer keeps the limit of the model, as Transformers does. `sentence` is that of
+    `card`: there the longest text is a setting of the folder, by which vectors are made here, too.
     """
     system = model.system
     if system.recipe is None or system.examples is None or not system.examples.labelled:
         return None
-    length = system.recipe.phases[-1].length
-    if model.limit is not None and length >= model.limit:
+    length, vectors = system.recipe.phases[-1].length, vector_head(model.module.heads) is not None
+    limits = [model.limit, model.sentence.max_length if vectors and model.sentence else None]
+    longest = min((n for n in limits if n is not None), default=None)
+    if longest is not None and length >= longest:
         return None
     limit = "has no limit" if model.limit is None else f"reads {model.limit}"
+    if vectors:
+        if not sentence or longest is None:
+            return None
+        return (
+            f"fine-tuned on at most {length} tokens of a text; vectors are of its first {longest} "
+            "(model.max_seq_length), as in ptm_jax"
+        )
+    if sentence:
+        return (
+            f"fine-tuned on at most {length} tokens, and the model {limit}; for the predictions of "
+            f"ptm_jax on longer texts: model.max_seq_length = {length}"
+        )
     return (
         f"fine-tuned on at most {length} tokens, and the model {limit}; for the predictions of "
         f"ptm_jax on longer texts: tokenizer(texts, truncation=True, max_length={length})"

@@ -29,6 +29,8 @@ class Request:
     predictions: str | None = None
     id_column: str | None = None
     skip_empty: bool = False
+    text_column: tuple[str, ...] = ()
+    label_column: tuple[str, ...] = ()
     plot: str | None = None
     adapter: str | None = None
     ensemble: tuple[str, ...] = ()
@@ -64,6 +66,7 @@ class Evaluation:
     refuses  ((names of options, message), ...): options that it does not take. A message has the
              fields {option}, {task} and {model}
     help     one line for `ptm list --uses`; "": not listed there
+    names_columns  whether it takes --text-column and --label-column
     """
 
     name: str
@@ -71,3 +74,4 @@ class Evaluation:
     run: Callable[[Request], Report]
     refuses: tuple[tuple[tuple[str, ...], str], ...] = ()
     help: str = ""
+    names_columns: bool = False

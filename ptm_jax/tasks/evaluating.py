@@ -94,7 +94,7 @@ def task_of(model: Pretrained, task: Task, skip_empty: bool = False) -> Task:
     if isinstance(examples, OwnTable) and examples.task == task.name:
         examples = dataclasses.replace(examples, skip_empty=skip_empty or examples.skip_empty)
         return dataclasses.replace(task, examples=examples)
-    return task
+    return dataclasses.replace(task, examples=task.examples.like(examples))
 
 
 def assumed(model: Pretrained, task: Task) -> str | None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 FEW = 2
 """Epochs below which a hint is printed."""
+FEW_STEPS = 50
+"""Steps of a model without a new head below which a hint is printed."""
 UPDATES, EPOCHS = 200, 20
 """A small table is read until it gives so many updates, but at most so often (Mosbach et al. 2021,
 arXiv 2006.04884, section 6: 20 epochs on data sets of a few thousand examples)."""
@@ -52,33 +54,52 @@ class OwnRun(NamedTuple):
     rows: int
 
     def plan(self, config: Experiment) -> str:
-        """Returns the line of the steps, the epochs and the learning rate that are in force, and
-        hints where they are few.
+        """Returns the lines of `plan`; `config` is `self.config` with the changes of the user."""
+        return "\n".join(plan(config, self.rows))
 
-        `config` is `self.config` with the changes of the user.
-        """
-        recipe, batch = config.system.recipe, config.system.recipe.phases[-1].batch
-        batch //= config.system.examples.readings
-        rates = schedules.build(recipe.schedule, recipe.lr, recipe.steps)(np.arange(recipe.steps))
-        peak, kind = float(np.max(rates)), type(recipe.schedule).__name__
-        warmup = vars(recipe.schedule).get("warmup", 0)
-        epochs = recipe.steps / math.ceil(self.rows / batch)
-        lines = [
-            f"  {counted(recipe.steps, 'step')} of {batch} rows, {epochs:.3g} "
-            f"epoch{'s' * (epochs != 1)}; learning rate up to {peak:.3g} ({kind}, "
-            f"{counted(warmup, 'step')} of warm-up)"
-        ]
-        if epochs < FEW:
-            lines.append(
-                f"  fewer than {FEW} epochs: a new head learns little in them; compare with "
-                f"--epochs {FEW + 1}"
-            )
-        if 0 < recipe.steps <= warmup:
-            lines.append(
-                f"  the run ends in its warm-up: the rate does not reach {recipe.lr:.3g}; give "
-                f"more --epochs, or --set recipe.schedule.warmup={recipe.steps // 10}"
-            )
-        return "\n".join(lines)
+
+def plan(config: Experiment, rows: int, new_head: bool = True) -> list[str]:
+    """Returns the line of the steps, the epochs and the learning rate that are in force for the
+    `rows` to train on, and hints where they are few."""
+    recipe, batch = config.system.recipe, config.system.recipe.phases[-1].batch
+    batch //= config.system.examples.readings
+    rates = schedules.build(recipe.schedule, recipe.lr, recipe.steps)(np.arange(recipe.steps))
+    peak, kind = float(np.max(rates)), type(recipe.schedule).__name__
+    warmup = vars(recipe.schedule).get("warmup", 0)
+    in_epoch = math.ceil(rows / batch)
+    epochs = recipe.steps / in_epoch
+    lines = [
+        f"  {counted(recipe.steps, 'step')} of {batch} rows, {epochs:.3g} "
+        f"epoch{'s' * (epochs != 1)}; learning rate up to {peak:.3g} ({kind}, "
+        f"{counted(warmup, 'step')} of warm-up)"
+    ]
+    if new_head and epochs < FEW:
+        lines.append(
+            f"  fewer than {FEW} epochs: a new head learns little in them; compare with "
+            f"--epochs {FEW + 1}"
+        )
+    if not new_head and recipe.steps < FEW_STEPS:
+        lines.append(
+            f"  fewer than {FEW_STEPS} steps: the vectors change little in them; compare with "
+            f"--epochs {math.ceil(FEW_STEPS / in_epoch)}"
+        )
+    if 0 < recipe.steps <= warmup:
+        lines.append(
+            f"  the run ends in its warm-up: the rate does not reach {recipe.lr:.3g}; give "
+            f"more --epochs, or --set recipe.schedule.warmup={recipe.steps // 10}"
+        )
+    return lines
+
+
+def lines_of(config: Experiment) -> list[str]:
+    """Returns the lines to print before a training on a task whose columns can be named: the fields
+    of each file that are read, and `plan`. [] for another task."""
+    examples = config.system.examples
+    if not examples.names_columns:
+        return []
+    paths = dict.fromkeys(source.path for source in examples.files(config.data).values())
+    rows = examples.count(config.data)
+    return [*map(examples.reads, paths), *plan(config, rows, new_head=False)]
 
 
 def experiment(

@@ -22,7 +22,13 @@ from ptm_jax.tuning.ensembles import Ensemble
 def kinds() -> tuple[Evaluation, ...]:
     """Returns an evaluation for each downstream task."""
     return tuple(
-        Evaluation(name=name, reads="task", run=report, refuses=(METHOD,))
+        Evaluation(
+            name=name,
+            reads="task",
+            run=report,
+            refuses=(METHOD,),
+            names_columns=catalogue.get(name).examples.names_columns,
+        )
         for name in catalogue.names()
     )
 
@@ -42,6 +48,8 @@ def report(request: Request) -> Report:
         "source": result.source.path,
         "remarks": dict(result.remarks),
     }
+    if line := result.task.examples.reads(result.source.path):
+        document["reads"] = line
     if result.of_table and (figures := result.by_class()):
         document["classes"] = {name: one._asdict() for name, one in figures.items()}
     part = {None: "", True: ", its held-out tenth", False: ", without its held-out tenth"}
@@ -64,6 +72,9 @@ def scored(request: Request, *, labels: bool = True) -> evaluating.Evaluation:
         files = models[0].system.examples.files(files)[request.task]
     if not request.data and not files:
         raise UserError("give the task's data as --data: a file, or the directory of the data set")
+    if request.text_column or request.label_column:
+        columns = request.data or files, request.text_column, request.label_column
+        task = dataclasses.replace(task, examples=task.examples.with_columns(*columns))
     of_run = not request.data or request.data == files
     if of_run and request.split != "test":  # the held-out part of its own training file
         source = evaluating.heldout_of(task, files, request.split)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 import types
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import ptm_jax
 from ptm_jax.cli import main
+from ptm_jax.cli.runs import own_table
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Linear, Phase, Recipe
 from ptm_jax.tuning import own_data
@@ -142,7 +144,34 @@ def test_the_recipe_in_force_is_printed(steps, warmup, line, hints):
     assert all(hint in "".join(others) for hint in hints)
 
 
+def test_few_steps_of_a_model_without_a_new_head_have_a_hint():
+    recipe = Recipe(
+        phases=(Phase(steps=9, batch=24, length=8),), lr=1e-3, schedule=Linear(warmup=1)
+    )
+    system = types.SimpleNamespace(recipe=recipe, examples=types.SimpleNamespace(readings=3))
+    first, hint = own_data.plan(types.SimpleNamespace(system=system), 70, new_head=False)
+    assert "9 steps of 8 rows, 1 epoch" in first and "--epochs 6" in hint
+
+
+def test_the_commands_after_a_sentence_encoder():
+    run = types.SimpleNamespace(task="contrast", workdir="my runs/a")
+    first, *lines = own_table.next_of_vectors(run)
+    assert first == "next:" and [line.split()[1] for line in lines] == [
+        "evaluate", "predict", "export",
+    ]  # fmt: skip
+    assert all(shlex.split(line)[2] == "my runs/a" for line in lines)
+    assert own_table.next_of_vectors(types.SimpleNamespace(task="sst2", workdir="a")) == []
+
+
 REFUSED = {
+    "a share of pairs": (
+        ["--init", "MODEL", "--data", "TABLE", "--task", "contrast", "--heldout", "0.1"],
+        "contrast holds out a tenth",
+    ),
+    "a column of pairs that is not there": (
+        ["--init", "MODEL", "--data", "TABLE", "--task", "contrast", "--text-column", "a", "label"],
+        "has no column 'a'",
+    ),
     "no model": (["--label-column", "topic"], "--label-column needs the model (--init)"),
     "a system": (["bert_mini", "--heldout", "0.1"], "leave the system out"),
     "two files": (

@@ -16,12 +16,13 @@ GROUPS = 4
 EVERY = ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")
 
 
-def batch_of(texts=3, seed=5):
-    """Groups of texts in random rows, the last group without tokens."""
+def batch_of(texts=3, seed=5, absent=()):
+    """Groups of texts in random rows; the last group and the rows `absent` are without tokens."""
     draw, rows = np.random.default_rng(seed), GROUPS * texts
     real = (np.arange(L) < draw.integers(2, L, (rows, 1))) & (np.arange(rows) < rows - texts)[
         :, None
     ]
+    real[list(absent)] = False
     scores = np.repeat(draw.random((GROUPS, texts - 1)), texts, 0)
     return {
         "input_ids": jnp.asarray(draw.integers(0, V, (rows, L)), jnp.int32),
@@ -32,8 +33,10 @@ def batch_of(texts=3, seed=5):
 
 
 def texts_of(p, b):
-    """Vectors [K, G - 1, D] of the texts of the groups that have tokens, and their numbers."""
+    """Vectors [K, G - 1, D] of the texts of the groups that have tokens, and their numbers.
+    The vector of an absent negative is NaN."""
     rows = hidden(p, b["input_ids"], b["segment_ids"], np)[:, 0] @ p["match"]
+    rows = np.where(np.asarray(b["segment_ids"]).any(1, keepdims=True), rows, np.nan)
     size = b["text_scores"].shape[1] + 1
     return (
         rows.reshape(GROUPS, size, -1)[:-1].swapaxes(0, 1),
@@ -63,7 +66,7 @@ def ranked(directions, partition, scale=20.0):
                     cosine(positive, text[j]) for text in documents for j in range(count) if j != i
                 ],
             }
-            sums = [np.exp(scale * np.array(parts[name])).sum() for name in directions]
+            sums = [np.nansum(np.exp(scale * np.array(parts[name]))) for name in directions]
             over = np.log(sum(sums)) if partition == "joint" else np.mean(np.log(sums))
             total += over - scale * cosine(queries[i], positive)
         return [(total, count)]
@@ -75,7 +78,7 @@ def own(p, b):
     (queries, *documents), _ = texts_of(p, b)
     scores = 20 * np.array([[cosine(q, d) for q, d in zip(queries, text, strict=True)]
                             for text in documents])  # fmt: skip
-    return [((np.log(np.exp(scores).sum(0)) - scores[0]).sum(), len(queries))]
+    return [((np.log(np.nansum(np.exp(scores), 0)) - scores[0]).sum(), len(queries))]
 
 
 def angle(a, b):
@@ -105,9 +108,9 @@ def squared(p, b):
 
 def triplets(p, b):
     (a, positive, *negatives), _ = texts_of(p, b)
-    terms = [max(0.0, 5 - distance(a[i], positive[i]) + distance(a[i], text[i]))
+    terms = [np.maximum(0.0, 5 - distance(a[i], positive[i]) + distance(a[i], text[i]))
              for text in negatives for i in range(len(a))]  # fmt: skip
-    return [(sum(terms), len(terms))]
+    return [(np.nansum(terms), np.isfinite(terms).sum())]
 
 
 def margins(p, b):
@@ -117,7 +120,7 @@ def margins(p, b):
         for n, text in enumerate(negatives, 1)
         for i in range(len(a))
     ]
-    return [(sum(terms), len(terms))]
+    return [(np.nansum(terms), np.isfinite(terms).sum())]
 
 
 def soft(p, b):
@@ -125,9 +128,9 @@ def soft(p, b):
     total = 0.0
     for i in range(len(a)):
         model = np.exp([a[i] @ text[i] / 2 for text in others])
-        teacher = np.exp(scores[:, i] / 0.5)
-        model, teacher = model / model.sum(), teacher / teacher.sum()
-        total += 4 * (teacher * np.log(teacher / model)).sum()
+        teacher = np.where(np.isfinite(model), np.exp(scores[:, i] / 0.5), np.nan)
+        model, teacher = model / np.nansum(model), teacher / np.nansum(teacher)
+        total += 4 * np.nansum(teacher * np.log(teacher / model))
     return [(total, len(a))]
 
 
@@ -151,6 +154,14 @@ CASES = {
 def test_a_loss_is_its_definition(name):
     objective, definition, texts = CASES[name]
     check(objective, definition, batch=batch_of(texts), leaves=("match",))
+
+
+@pytest.mark.parametrize("name", ["negatives", "every direction", "own negatives", "triplets",
+                                  "margins", "soft"])  # fmt: skip
+def test_an_absent_negative_is_in_no_loss(name):
+    """Of three groups one has two negatives, one has one, and one has none."""
+    objective, definition, _ = CASES[name]
+    check(objective, definition, batch=batch_of(4, 6, absent=(7, 10, 11)), leaves=("match",))
 
 
 @pytest.mark.parametrize("similarity", [CosineScore(), Dot(), Euclidean(), Manhattan()])

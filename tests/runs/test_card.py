@@ -1,14 +1,20 @@
 """The model card of an export, as huggingface_hub reads it."""
 
+import dataclasses
 import json
 import types
 
 import huggingface_hub
 
+from ptm_jax.convert.libraries.sentence_folder import Sentence
 from ptm_jax.core import spec
-from ptm_jax.runs.card import card
+from ptm_jax.core.recipe import Phase, Recipe
+from ptm_jax.inference.pretrained import Pretrained
+from ptm_jax.nn.heads.text_vector import TextVector
+from ptm_jax.runs.card import card, trained_length
 from ptm_jax.runs.run import Run
 from ptm_jax.systems import get
+from ptm_jax.tasks.formats.text_groups import TextGroups
 from ptm_jax.training import workdirs
 
 
@@ -58,3 +64,23 @@ def test_a_card_has_system_recipe_data_metrics_and_command(tmp_path):
     assert "/home/me" not in text
     bare = huggingface_hub.ModelCard(card(model, fields, True))
     assert bare.data.eval_results is None and bare.data.library_name == "sentence-transformers"
+
+
+def test_a_card_of_a_sentence_encoder_counts_examples_and_names_its_length(tmp_path):
+    system = get("bert_mini")
+    module = dataclasses.replace(system.towers["main"], heads={"vector": TextVector()})
+    system = dataclasses.replace(
+        system,
+        towers={"main": module},
+        examples=TextGroups(negatives=1),
+        recipe=Recipe(phases=(Phase(steps=2, batch=48, length=32),), lr=1e-3),
+    )
+    model = Pretrained(system, {}, None, sentence=Sentence(max_length=96))
+    record = {"config": {"system": spec.to_json(system), "data": ["qa.jsonl"], "seed": 0}}
+    workdirs.write(tmp_path, record, system)
+    fields = {"architectures": ["BertModel"], "model_type": "bert"}
+    text = card(model, fields, True, Run(tmp_path))
+    assert "16 examples of 3 rows in a step" in text and "tokenizer(" not in text
+    line = trained_length(model, True)
+    assert "at most 32 tokens" in line and "first 96 (model.max_seq_length)" in line
+    assert trained_length(model, False) is None

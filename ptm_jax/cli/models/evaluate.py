@@ -67,6 +67,11 @@ class Args:
     skip_empty: options.Flag = False
     """A table of yours: leave out rows with an empty cell, and print their lines (default: as the
     run was trained)."""
+    text_column: Annotated[tuple[str, ...], tyro.conf.arg(metavar="COLUMN ...")] = ()
+    """contrast and sts: the columns of the texts, in the order of their roles (default: those of
+    the run, else by their names)."""
+    label_column: Annotated[tuple[str, ...], tyro.conf.arg(metavar="COLUMN")] = ()
+    """sts: the column of the numbers."""
     plot: options.Path = None
     """Tasks with classes: draw the confusion matrix and the calibration of probabilities (.png,
     .svg, .pdf)."""
@@ -102,6 +107,9 @@ def run(args: Args) -> int:
         )
     if args.skip_empty and _task_of_run(args) is None:
         raise UserError("--skip-empty is for a run on a table of yours; leave it out")
+    columns = options.given(args, ("text_column", "label_column"))
+    if columns and not evaluation.names_columns:
+        raise UserError(f"{columns[0]} is for the tasks contrast and sts; leave it out")
     for names, message in evaluation.refuses:
         if flags := options.given(args, names):
             fields = {"option": flags[0], "task": args.task, "model": args.workdir}
@@ -113,6 +121,7 @@ def run(args: Args) -> int:
         *(f"  {name:<{report.width}} {options.figure(value)}" for name, value in metrics.items()),
         *_of_classes(report.document.get("classes", {})),
         *(f"  {count} {remark}" for remark, count in remarks.items()),
+        *(f"  {line}" for line in filter(None, [report.document.get("reads")])),
     ]
     if args.predictions is not None:
         lines.append(f"  {'predictions':<{report.width}} {args.predictions}")

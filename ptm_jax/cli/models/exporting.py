@@ -96,12 +96,9 @@ def run(args: Args) -> int:
     print(f"wrote {len(files)} files to {args.out}", *(f"  {name}" for name in names), sep="\n")
     fields = Path(args.out) / "config.json"
     if fields.is_file():
-        lines = card.loading(
-            args.out,
-            json.loads(fields.read_text(encoding="utf8")),
-            (Path(args.out) / "modules.json").is_file(),
-        )
-        if (length := card.trained_length(model)) is not None:
+        sentence = (Path(args.out) / "modules.json").is_file()
+        lines = card.loading(args.out, json.loads(fields.read_text(encoding="utf8")), sentence)
+        if (length := card.trained_length(model, sentence)) is not None:
             lines.append(f"# {length}")
         print("load it:", *(f"  {line}" for line in lines), sep="\n")
     if args.push is not None:

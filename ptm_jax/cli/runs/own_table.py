@@ -13,6 +13,7 @@ from ptm_jax.core.errors import UserError
 if TYPE_CHECKING:
     from ptm_jax.cli.runs.train import Args
     from ptm_jax.core.system import Experiment
+    from ptm_jax.tasks.formats.taskdata import TaskExamples
     from ptm_jax.tuning.selection import Tuned
 
 OF_TABLES = ("text_column", "label_column", "id_column", "heldout", "skip_empty")
@@ -21,10 +22,42 @@ OF_TABLES = ("text_column", "label_column", "id_column", "heldout", "skip_empty"
 def is_asked(args: Args) -> bool:
     """Returns whether the data are a table of the user's.
 
-    An option of tables, or a model and data without a system and without a task.
+    An option of tables without a task that has them (`named`), or a model and data without a system
+    and without a task.
     """
+    if args.task is not None and _examples(args.task).names_columns:
+        return False
     bare = args.target is None and args.task is None and not args.tasks
     return bool(options.given(args, OF_TABLES)) or (bare and bool(args.init and args.data))
+
+
+def _examples(task: str) -> TaskExamples:
+    from ptm_jax.tasks.catalogue import catalogue
+
+    return catalogue.get(task).examples
+
+
+def named(args: Args) -> TaskExamples | None:
+    """Returns the examples of --task with the columns of the command; None without columns.
+    Raises UserError."""
+    examples, flags = _examples(args.task), options.given(args, OF_TABLES)
+    if not examples.names_columns or not flags:
+        return None
+    if excluded := [flag for flag in flags if flag not in ("--text-column", "--label-column")]:
+        raise UserError(
+            f"{excluded[0]} is for a table with labels; {args.task} holds out a tenth of the first "
+            "texts, or the second of two files: leave it out"
+        )
+    return examples.with_columns(args.data, args.text_column, args.label_column)
+
+
+def say_lines(config: Experiment) -> None:
+    """Prints the fields that a task reads and its steps, where its columns can be named."""
+    from ptm_jax.training.hosts import group
+    from ptm_jax.tuning import own_data
+
+    if not group.current().index and (lines := own_data.lines_of(config)):
+        options.say("\n".join(lines))
 
 
 def resolved(
@@ -68,6 +101,19 @@ def lacking(args: Args, data: str) -> str:
     """Returns the names of the model and the `data` where the command has none, or ""."""
     named = {"the model (--init)": args.init, data: args.data}
     return " and ".join(name for name, value in named.items() if not value)
+
+
+def next_of_vectors(run: Tuned) -> list[str]:
+    """Returns the commands that use a sentence encoder; [] for a run on another task."""
+    if not _examples(run.task).names_columns:
+        return []
+    folder, out = shlex.quote(str(run.workdir)), shlex.quote(f"{run.workdir}-hf")
+    return [
+        "next:",
+        f"  ptm evaluate {folder} --task sts --data scored.csv",
+        f"  ptm predict {folder} --task embed --input lines.txt --output vectors.npy",
+        f"  ptm export {folder} --out {out}",
+    ]
 
 
 def next_steps(run: Tuned, id_column: str | None = None) -> list[str]:

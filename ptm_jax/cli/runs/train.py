@@ -71,7 +71,7 @@ class Args:
     file (default, for a table of yours: guessed from its columns)."""
     text_column: Annotated[tuple[str, ...], tyro.conf.arg(metavar="COLUMN ...")] = ()
     """A table of yours (csv, tsv, jsonl, parquet): the column of the texts, or both columns of
-    pairs, or question and text."""
+    pairs, or question and text; --task contrast: anchor, positive text and negatives."""
     label_column: Annotated[tuple[str, ...], tyro.conf.arg(metavar="COLUMN ...")] = ()
     """A table of yours: the column of classes, numbers, labels, tags or answers, or a column of 0
     and 1 for each label."""
@@ -187,6 +187,8 @@ def _run(args: Args) -> int:
 
         if args.more is not None:
             raise UserError("--more adds steps to a run on text; give more --epochs of a task")
+        if args.task is not None:
+            own_table.say_lines(config)
         return tuning.run(args, config)
     if args.more is not None:
         config = longer.lengthened(config, Path(args.workdir), args.more)
@@ -232,8 +234,9 @@ def _config(args: Args, words: list[str]) -> Any:
         "tagger": args.tagger,
     }
     config = finetuning.experiment(
-        args.task, _init(args.init), args.data, **_wrappers(args), **asked
-    )
+        args.task, _init(args.init), args.data, examples=own_table.named(args),
+        **_wrappers(args), **asked,
+    )  # fmt: skip
     return target.changed(config, words)
 
 

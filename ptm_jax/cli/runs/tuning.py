@@ -144,9 +144,12 @@ def _of_table(run: Any) -> list[str]:
 
 
 def _next(args: Args, runs: list[Any]) -> list[str]:
-    """Returns the commands that use the best run on a table of the user's."""
+    """Returns the commands that use the best run on a table of the user's, or of a sentence
+    encoder."""
     run = _best(runs)
-    return own_table.next_steps(run, args.id_column) if run.predictions is not None else []
+    if run.predictions is not None:
+        return own_table.next_steps(run, args.id_column)
+    return [] if run.parts else own_table.next_of_vectors(run)
 
 
 def _spread(runs: list[Any]) -> str:

@@ -140,6 +140,25 @@ class TaskExamples(slots.Examples):
         """Returns a copy with data-dependent fields, such as the classes, filled in."""
         return self
 
+    names_columns: ClassVar[bool] = False
+    """Whether the columns of a file can be named (`with_columns`)."""
+
+    def with_columns(
+        self, sources: Sequence[str], texts: Sequence[str], labels: Sequence[str]
+    ) -> TaskExamples:
+        """Returns a copy that reads the named columns of texts and of labels. Raises UserError."""
+        raise NotImplementedError
+
+    def like(self, trained: slots.Examples) -> TaskExamples:
+        """Returns a copy that reads the columns that a model was trained on, where they can be
+        named and the examples are of the same kind."""
+        return self
+
+    def reads(self, path: str, labels: bool = True) -> str:
+        """Returns the line on a file: its rows, the fields that are read, and those that are not.
+        "" for a task whose files are published."""
+        return ""
+
     def with_settings(self, sentence: Sentence | None) -> TaskExamples:
         """Returns a copy with the prompts of a model's sentence-transformers folder, where texts
         have prompts."""

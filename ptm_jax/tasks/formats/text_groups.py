@@ -7,11 +7,12 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.slots import Examples
 from ptm_jax.inference import head_scores
 from ptm_jax.inference.text.vectors import DOCUMENTS, QUERIES
 from ptm_jax.tasks.formats import tabular, taskrows
@@ -34,8 +35,10 @@ POSITIVES = (
     "positive", "pos", "answer", "passage", "document", "sentence2", "sentence_b", "text2",
     "text_b", "question2", "hypothesis",
 )  # fmt: skip
-NEGATIVE = re.compile(r"neg(atives?)?[ _-]?\d*", re.IGNORECASE)
-"""Columns of negatives: negative, negative_1, neg, negatives."""
+NEGATIVE = re.compile(r"(hard[ _-]?)?neg(ative)?s?[ _-]?\d*", re.IGNORECASE)
+"""Columns of negatives: negative, negatives, neg, negative_1, hard_negative, hard_neg_1."""
+NOTHING = np.zeros(0, np.int32)
+"""Token ids of a row without a text."""
 PROMPTS = {"queries": QUERIES, "documents": DOCUMENTS}
 SCORES = ("score", "scores", "label", "labels", "similarity", "similarity_score")
 
@@ -64,8 +67,10 @@ class TextGroups(TaskExamples):
                        the anchor (a teacher's); (): none is read
     scored             whether each row needs a number. Negatives are then not read
     highest            the number that counts as 1; None: the highest of the data, if above 1
-    negatives          number of negatives of each example; None: as many as each row has. Negatives
-                       are the columns `NEGATIVE`, or a list
+    negative           columns of negatives, each with a text or a list; None: those with a name
+                       as `NEGATIVE`
+    negatives          number of negatives of an example at most; None: as many as each row has. A
+                       row with fewer is filled up with empty rows, which no loss reads
     columns            names of the columns of files without a first line of names
     queries, documents prompts: texts before the anchor, and before the others
     lower              whether texts are written in lower case first
@@ -77,6 +82,7 @@ class TextGroups(TaskExamples):
 
     anchor: tuple[str, ...] = ANCHORS
     positive: tuple[str, ...] = POSITIVES
+    negative: tuple[str, ...] | None = None
     score: tuple[str, ...] = SCORES
     scored: bool = False
     highest: float | None = 1.0
@@ -86,6 +92,8 @@ class TextGroups(TaskExamples):
     documents: str = ""
     lower: bool = False
     longest: int | None = None
+
+    names_columns: ClassVar[bool] = True
 
     def __post_init__(self):
         if self.negatives is not None and self.negatives < 0:
@@ -112,9 +120,8 @@ class TextGroups(TaskExamples):
     def read(
         self, path: str | Path, remarks: Remarks | None = None, labels: bool = True
     ) -> Iterator[Group]:
-        needed = [self.anchor, self.positive, *([self.score] if self.scored and labels else [])]
         number, wrong = 0, WrongRows()
-        for place, fields in tabular.rows(path, columns=self.columns, needed=needed):
+        for place, fields in self._rows(path, labels):
             try:
                 groups = list(self._groups(place, fields, number, labels))
                 checked = list(map(self._checked, groups))
@@ -128,20 +135,69 @@ class TextGroups(TaskExamples):
             number += len(groups)
         wrong.check()
 
+    def _rows(self, path: str | Path, labels: bool) -> Iterator[tuple[str, Cells]]:
+        """Yields the rows of a file. Raises UserError where the first has no column of a role."""
+        needed = [self.anchor, self.positive, *([self.score] if self.scored and labels else [])]
+        rows = tabular.rows(path, columns=self.columns, needed=needed if self.columns else ())
+        for number, (place, fields) in enumerate(rows):
+            for names in needed if number == 0 else ():
+                _first(place, fields, names)
+            yield place, fields
+
+    def reads(self, path: str, labels: bool = True) -> str:
+        names: dict[str, None] = {}
+        used: dict[str, str] = {}
+        counts = []
+        for place, fields in self._rows(path, labels):
+            negatives = self._negatives(place, fields)
+            pair = [_first(place, fields, part)[0] for part in (self.anchor, self.positive)]
+            used |= {name: name for name in (*pair, *negatives)}
+            if labels and self._scores(place, fields):
+                column = self._score_column(fields)
+                ending = "" if self.scored else " (for the losses of a teacher's scores)"
+                used[column] = f"{column}{ending}"
+            names |= dict.fromkeys(fields)
+            counts.append(sum(map(len, negatives.values())))
+        line = f"{path}: {len(counts):,} rows; reads {', '.join(used.values())}"
+        if unread := [name for name in names if name not in used]:
+            line += f"; not read: {', '.join(unread)}"
+        if len({*counts}) > 1:
+            line += f"; {min(counts)} to {max(counts)} negatives in a row"
+        return line
+
     def _groups(self, place: str, fields: Cells, number: int, labels: bool) -> Iterator[Group]:
         """Yields the groups of a row, one for each positive text."""
         column, value = _first(place, fields, self.anchor)
         anchor = cells.text_of(place, column, value)
-        negatives = () if self.scored else tuple(_negatives(place, fields))
+        negatives = [text for part in self._negatives(place, fields).values() for text in part]
+        if self.scored and labels:
+            _first(place, fields, self.score)
         scores = self._scores(place, fields) if labels or self.scored else ()
         column, value = _first(place, fields, self.positive)
         for positive in _texts(place, column, value):
             yield Group((anchor, positive, *negatives), scores, place, number)
             number += 1
 
+    def _negatives(self, place: str, fields: Cells) -> dict[str, list[str]]:
+        """Returns {column: its texts} of the negatives of a row; an empty cell is none."""
+        if self.scored:
+            return {}
+        names = self.negative
+        if names is None:
+            names = tuple(name for name in fields if NEGATIVE.fullmatch(name))
+        texts = {
+            name: [
+                cells.text_of(place, name, part)
+                for part in _parts(fields.get(name))
+                if not isinstance(part, str | float | None) or cells.plain(part)
+            ]
+            for name in names
+        }
+        return {name: part for name, part in texts.items() if part}
+
     def _scores(self, place: str, fields: Cells) -> tuple[float, ...]:
         """Returns the numbers of a row; () where it has none. Raises UserError."""
-        column = next((name for name in self.score if name in fields), None)
+        column = self._score_column(fields)
         if column is None or (cells.is_empty(fields[column]) and not self.scored):
             return ()
         listed = cells.list_of(fields[column])
@@ -156,16 +212,15 @@ class TextGroups(TaskExamples):
             )
         return numbers
 
+    def _score_column(self, fields: Cells) -> str | None:
+        return next((name for name in self.score if name in fields), None)
+
     def _checked(self, group: Group) -> Group:
-        """Returns a group with `negatives` negatives. Raises UserError for fewer."""
+        """Returns a group with at most `negatives` negatives. Raises UserError for scores of other
+        texts."""
         many = len(group.texts) - 2
         if self.negatives is None:
             return group
-        if many < self.negatives:
-            raise UserError(
-                f"{group.place} has {many} negatives, and {self.negatives} are asked for; add "
-                f"texts, or set examples.negatives={many}"
-            )
         size = 2 + self.negatives
         scores = group.scores
         if len(scores) > 1 and len(scores) != many + 1:
@@ -183,14 +238,7 @@ class TextGroups(TaskExamples):
         every = [e for source in self.files(sources).values() for e in self.read(source.path)]
         changes: dict[str, Any] = {}
         if self.negatives is None:
-            counts = {len(example.texts) - 2: example.place for example in reversed(every)}
-            if len(counts) > 1:
-                (few, place), (many, other) = min(counts.items()), max(counts.items())
-                raise UserError(
-                    f"{place} has {few} negatives and {other} has {many}; give every row as many, "
-                    "or a list of as many"
-                )
-            changes["negatives"] = next(iter(counts), 0)
+            changes["negatives"] = max((len(example.texts) - 2 for example in every), default=0)
         if self.highest is None:
             numbers = [number for example in every for number in example.scores]
             changes["highest"] = max(1.0, *numbers) if numbers else 1.0
@@ -204,6 +252,34 @@ class TextGroups(TaskExamples):
         anchor, *others = example.texts
         texts = (self.queries + anchor, *(self.documents + text for text in others))
         return tuple(text.lower() for text in texts) if self.lower else texts
+
+    def with_columns(
+        self, sources: Sequence[str], texts: Sequence[str], labels: Sequence[str]
+    ) -> TextGroups:
+        path = self.files(sources)["train"].path
+        names = list(dict.fromkeys(name for _, fields in tabular.rows(path) for name in fields))
+        texts, labels = (
+            tuple(cells.column_of(name, names, path) for name in part) for part in (texts, labels)
+        )
+        if len({*texts, *labels}) < len(texts) + len(labels):
+            raise UserError(f"{', '.join((*texts, *labels))}: name each column once")
+        limit, wanted = (2, "two texts") if self.scored else (
+            math.inf, "the anchor, the positive text and any negatives"
+        )  # fmt: skip
+        if texts and not 2 <= len(texts) <= limit:
+            raise UserError(f"--text-column names {', '.join(texts)}; name {wanted}, in this order")
+        if len(labels) > 1:
+            raise UserError(f"--label-column names {', '.join(labels)}; name one column of numbers")
+        changes: dict[str, Any] = {"columns": ()}
+        if texts:
+            changes |= {"anchor": texts[:1], "positive": texts[1:2], "negative": texts[2:]}
+        return dataclasses.replace(self, **changes, **({"score": labels} if labels else {}))
+
+    def like(self, trained: Examples) -> TextGroups:
+        if not isinstance(trained, TextGroups) or trained.scored != self.scored:
+            return self
+        names = ("anchor", "positive", "negative", "score", "columns")
+        return dataclasses.replace(self, **{name: vars(trained)[name] for name in names})
 
     def with_settings(self, sentence: Sentence | None) -> TextGroups:
         if sentence is None:
@@ -237,9 +313,9 @@ class TextGroups(TaskExamples):
         for record in records:
             rows = []
             for number in range(self.readings):
-                ids = record[f"text_{number}"]
-                remarks["cut"] += int(len(ids) > size)
-                framed = tokenizer.frame(ids[:size])
+                ids = record.get(f"text_{number}")
+                remarks["cut"] += int(ids is not None and len(ids) > size)
+                framed = (NOTHING, NOTHING) if ids is None else tokenizer.frame(ids[:size])
                 rows.append(taskrows.row_of(*framed, text_scores=record["scores"]))
             groups.append(rows)
         return groups, remarks
@@ -251,20 +327,19 @@ def _first(place: str, fields: Cells, names: Sequence[str]) -> tuple[str, object
     if column is None:
         raise UserError(
             f"{place} has no field {' or '.join(names[:3])}; it has: {', '.join(fields)}. Rename "
-            "the fields"
+            "the fields, or name them by --text-column"
         )
     return column, fields[column]
 
 
+def _parts(value: object) -> Sequence[object]:
+    """Returns the cells of a list of JSON; of another cell itself."""
+    return value if isinstance(value, list | tuple | np.ndarray) else [value]
+
+
 def _texts(place: str, column: str, value: object) -> list[str]:
     """Returns the texts of a cell, a text or a list of JSON. Raises UserError for an empty one."""
-    parts = value if isinstance(value, list | tuple | np.ndarray) else [value]
+    parts = _parts(value)
     if not len(parts):
         raise cells.empty_cell(place, column)
     return [cells.text_of(place, column, part) for part in parts]
-
-
-def _negatives(place: str, fields: Cells) -> Iterator[str]:
-    for column, value in fields.items():
-        if NEGATIVE.fullmatch(column):
-            yield from _texts(place, column, value)

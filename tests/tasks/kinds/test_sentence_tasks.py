@@ -17,6 +17,7 @@ from ptm_jax.inference.text.vectors import similarity
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.text_groups import Group, TextGroups
 from ptm_jax.tasks.kinds import sentence_encoders
+from ptm_jax.tasks.kinds.base import rows_of
 from ptm_jax.tasks.metrics import ranks
 from ptm_jax.tuning import multitask
 from support.tiny_checkpoint import WORDS
@@ -80,6 +81,8 @@ def test_numbers_are_scaled_to_the_highest(tmp_path):
     assert spec.highest == 5.0 and [e.scores for e in spec.read(path)] == [(2.5,), (5.0,)]
 
 
+FORMS = ("csv", "tsv", "parquet")
+
 WRONG = {
     "an empty side": ("anchor\tpositive\na\t\n", {}, r"a.tsv:2: the column positive is empty"),
     "several empty sides": (
@@ -87,15 +90,9 @@ WRONG = {
         {},
         r"2: the column positive is empty.* 2 rows are wrong: lines 2 \(positive\), 3 \(anchor\)$",
     ),
-    "an empty negative": ("anchor\tpositive\tnegative\na\tb\t \n", {}, "the column negative"),
-    "no known column": ("left\tright\na\tb\n", {}, "no column anchor"),
-    "too many negatives": (
-        "anchor\tpositive\tnegative\na\tb\tc\n",
-        {"negatives": 3},
-        "has 1 negatives, and 3 are asked for",
-    ),
+    "no known column": ("left\tright\na\tb\nc\td\n", {}, "no field anchor.*by --text-column$"),
     "no number": ("text1\ttext2\tscore\na\tb\tgood\n", {"scored": True}, "expected a number"),
-    "no score": ("text1\ttext2\na\tb\n", {"scored": True}, "no column score"),
+    "no score": ("text1\ttext2\na\tb\n", {"scored": True}, "no field score"),
 }
 
 
@@ -107,11 +104,89 @@ def test_a_wrong_file_is_one_line(name, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_rows_with_different_numbers_of_negatives_are_refused(tmp_path):
-    rows = [{"anchor": "a", "positive": "b", "negatives": ["c"] * n} for n in (2, 3)]
-    path = written(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(UserError, match=r"jsonl:1 has 2 negatives and .*jsonl:2 has 3"):
-        groups_of(path)
+NEGATIVES = (
+    "negative", "negatives", "neg", "hard_negative", "hard_negatives", "hard_neg", "negative_1",
+    "hard negative 2", "Hard-Negative",
+)  # fmt: skip
+
+
+def qa(path, name):
+    """A file of three rows with ids, of which the second has a negative in the column `name`."""
+    rows = [{"id": n, "question": f"q{n}", "answer": f"a{n}"} for n in range(3)]
+    if path.suffix == ".jsonl":
+        rows[1][name] = ["n1"]
+        return written(path, "".join(json.dumps(row) + "\n" for row in rows))
+    rows = [{**row, name: "n1" if row["id"] == 1 else None} for row in rows]
+    if path.suffix == ".parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+        return str(path)
+    sign = {".csv": ",", ".tsv": "\t"}[path.suffix]
+    cells = [[*rows[0]], *([str(cell or "") for cell in row.values()] for row in rows)]
+    return written(path, "".join(sign.join(row) + "\n" for row in cells))
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [("jsonl", name) for name in NEGATIVES] + [(f, "hard_negative") for f in FORMS],
+)
+def test_negatives_of_some_rows_are_read_and_named(form, name, tmp_path):
+    pytest.importorskip("pyarrow.parquet") if form == "parquet" else None
+    path = qa(tmp_path / f"a.{form}", name)
+    assert [texts[2:] for texts, _ in groups_of(path)] == [(), ("n1",), ()]
+    line = TextGroups().reads(path)
+    assert line == (
+        f"{path}: 3 rows; reads question, answer, {name}; not read: id; 0 to 1 negatives in a row"
+    )
+    scored = TextGroups(scored=True, negatives=0).reads(path, labels=False)
+    assert scored.endswith(f"reads question, answer; not read: id, {name}")
+
+
+def test_a_row_without_its_negative_has_an_empty_text(tmp_path, models_of):
+    """Its tokens are in no segment, by which the losses leave it out."""
+    spec = TextGroups().settled([qa(tmp_path / "a.jsonl", "neg")] * 2)
+    (model,) = models_of(spec)
+    groups, _ = rows_of(model, spec, list(spec.read(tmp_path / "a.jsonl")), 16)
+    assert spec.readings == 3
+    assert [[len(row["segment_ids"]) > 0 for row in rows] for rows in groups] == [
+        [True, True, False], [True, True, True], [True, True, False],
+    ]  # fmt: skip
+
+
+def test_columns_are_named(tmp_path):
+    path = written(tmp_path / "a.csv", "No,Frage,Antwort,falsch,Note\n1,q,a,n,0.5\n2,r,b,,1\n")
+    named = TextGroups().with_columns([path], ("frage", "Antwort", "falsch"), ())
+    assert [e.texts for e in named.settled([path]).read(path)] == [("q", "a", "n"), ("r", "b")]
+    assert "reads Frage, Antwort, falsch; not read: No, Note" in named.reads(path)
+    stsb = catalogue.get("sts").examples.with_columns([path], ("Frage", "Antwort"), ("note",))
+    assert [e.scores for e in stsb.read(path)] == [(0.5,), (1.0,)]
+    assert catalogue.get("sts").examples.like(stsb) == stsb
+    assert TextGroups().like(stsb) == TextGroups()
+
+
+@pytest.mark.parametrize(
+    ("task", "texts", "labels", "message"),
+    [
+        ("contrast", ("a",), (), "name the anchor, the positive text and any negatives"),
+        ("sts", ("a", "b", "c"), (), "name two texts"),
+        ("sts", ("a", "b"), ("c", "d"), "one column of numbers"),
+        ("sts", ("a", "b"), ("b",), "each column once"),
+        ("contrast", ("a", "e"), (), "has no column 'e'"),
+    ],
+)
+def test_columns_that_do_not_fit(task, texts, labels, message, tmp_path):
+    path = written(tmp_path / "a.csv", "a,b,c,d\n1,2,3,4\n")
+    with pytest.raises(UserError, match=message):
+        catalogue.get(task).examples.with_columns([path], texts, labels)
+
+
+def test_a_row_of_json_without_its_number_is_refused(tmp_path):
+    path = written(tmp_path / "a.jsonl", '{"text1": "a", "text2": "b"}\n')
+    with pytest.raises(UserError, match="no field score"):
+        groups_of(path, scored=True)
+
+
+def test_scores_are_one_or_as_many_as_the_texts(tmp_path):
     with pytest.raises(UserError, match="4 scores for 3 texts"):
         groups_of(
             written(
