@@ -14,7 +14,9 @@ from ptm_jax.convert import checkpoint, layouts
 from ptm_jax.convert.formats import untyped
 from ptm_jax.convert.libraries import sentence_export
 from ptm_jax.data.tokenizers.published import write_published
+from ptm_jax.encoders.model import Model
 from ptm_jax.nn.embeddings.summed import types_are_words
+from ptm_jax.nn.heads.text_vector import vector_head
 from ptm_jax.runs import card
 from ptm_jax.runs.run import Run
 from ptm_jax.runs.writing import drafted
@@ -59,6 +61,8 @@ def export(
         return [file for file in Path(out).absolute().rglob("*") if file.is_file()]
     with drafted(out) as draft:
         module, params, last = sentence_export.parted(model.module, model.params[model.tower])
+        if vector_head(model.module.heads) is not None and run is not None:
+            module, params = _with_pooler(module, params, run)
         named = checkpoint.task_names(
             model.system.objective, model.module.heads, model.examples.labels
         )
@@ -84,3 +88,22 @@ def export(
             card.card(model, fields, sentence is not None, run), encoding="utf8"
         )
     return [file for file in Path(out).absolute().rglob("*") if file.is_file()]
+
+
+def _with_pooler(
+    module: Model, params: Mapping[str, Any], run: Run
+) -> tuple[Model, Mapping[str, Any]]:
+    """Returns the tower of a sentence encoder with the pooler of the published folder that the run
+    began with, where it is on this machine and has one.
+
+    No text's vector reads the pooler, and no step changes it.
+    """
+    init = run.record.get("config", {}).get("init")
+    if not isinstance(init, str) or not untyped.is_published(Path(init)):
+        return module, params
+    begun = checkpoint.read(init)
+    head = begun.system.towers["main"].heads.get("pool")
+    if head is None or "heads_pool" not in begun.params["main"]:
+        return module, params
+    module = dataclasses.replace(module, heads={"pool": head})
+    return module, {**params, "heads_pool": begun.params["main"]["heads_pool"]}

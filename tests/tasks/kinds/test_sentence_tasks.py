@@ -5,11 +5,13 @@ import importlib.util
 import json
 import types
 
+import jax
 import numpy as np
 import pytest
 
 import ptm_jax
 from ptm_jax.cli.main import main
+from ptm_jax.convert import checkpoint
 from ptm_jax.convert.libraries.sentence_folder import Sentence
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Phase, Recipe
@@ -304,6 +306,8 @@ def test_from_the_command_to_the_folder(published, tmp_path, capsys):
     assert main(["export", run, "--out", out]) == 0
     texts = ["the film was good", "a very long story", "sad"]
     np.testing.assert_array_equal(ptm_jax.load(out).encode(texts), model.encode(texts))
+    poolers = [checkpoint.read(folder).params["main"]["heads_pool"] for folder in (published, out)]
+    jax.tree.map(np.testing.assert_array_equal, *poolers)
     if PEER:
         from sentence_transformers import SentenceTransformer
 
