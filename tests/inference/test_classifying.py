@@ -154,7 +154,7 @@ def test_predict_fills_compares_and_embeds(run, tmp_path, ptm):
     refused(
         ptm, run,
         (("--task", "generate", "--text", "x"), "does not generate"),
-        (("--task", "similar", "--text", "x"), "give both"),
+        (("--task", "similar", "--text", "x"), "give --input"),
         (("--task", "fill-mask", "--text", "x", "--beams", "2"), "--beams needs --task generate"),
         (("--task", "embed", "--text", "x", "--output", "v.txt"), "written as .npy, .jsonl"),
         (("--task", "fill-mask", "--input", vectors), "not UTF-8"),
