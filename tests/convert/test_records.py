@@ -60,6 +60,8 @@ SIZES |= dict.fromkeys(
     LLAMA | dict(eos_token_id=2),
 )
 SIZES["modernbert-decoder"] = SIZES["modernbert"]
+SIZES["roformer"] = dict(BERT)
+SIZES["esm"] = dict(BERT, pad_token_id=1, mask_token_id=5, position_embedding_type="rotary")
 SIZES["deberta"] = SIZES["deberta-v2"] = dict(BERT, relative_attention=True, pos_att_type="c2p|p2c")
 SIZES["encoder-decoder"] = dict(
     encoder={"model_type": "bert", **BERT}, decoder={"model_type": "roberta", **BERT}
@@ -189,6 +191,20 @@ ODD = {
         "clamp_len": 4,
         "summary_use_proj": False,
     },
+}
+ODD["esm"] = {
+    "position_embedding_type": "absolute",
+    "emb_layer_norm_before": True,
+    "token_dropout": True,
+    "tie_word_embeddings": False,
+    "layer_norm_eps": 1e-5,
+}
+ODD["roformer"] = {
+    "hidden_act": "relu",
+    "rotary_value": True,
+    "embedding_size": 10,
+    "tie_word_embeddings": False,
+    "num_labels": 5,
 }
 ODD["mobilebert"] |= {
     "classifier_activation": False,
