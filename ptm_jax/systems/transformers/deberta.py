@@ -133,7 +133,7 @@ def words(vocab: Vocab) -> MLMHead:
 
 def deberta(name: str, core: Transformer, **fields: object) -> System:
     """DeBERTa (He et al. 2021, arXiv 2006.03654): masked words, predicted by the enhanced mask
-    decoder; Table 8.
+    decoder. Steps, batch and rate are not checked against the paper's table.
 
     Deviation: rows are whole sentences, and single words are masked (spans of at most three there).
     """
@@ -189,7 +189,9 @@ def second(name: str, layers: int, width: int, heads: int) -> System:
 
 
 def detecting(name: str, judge: Transformer, generator: Transformer, *, lr: float) -> System:
-    """DeBERTa-v3 (He et al. 2021, arXiv 2111.09543): replaced tokens; Table 9, microsoft/DeBERTa.
+    """DeBERTa-v3 (He et al. 2021, arXiv 2111.09543): replaced tokens.
+
+    Sizes are checked against transformers; steps, batch and rates not against the paper's table.
 
     The generator has half of the layers. The discriminator's word vectors are the generator's,
     without their gradient, plus vectors of its own that begin at 0. The two towers are updated as

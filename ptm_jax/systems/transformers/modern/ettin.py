@@ -28,7 +28,8 @@ def retimed(system: System, phases: tuple[Phase, ...], optimizer: StableAdamW) -
 def ettin(
     name: str, layers: int, width: int, heads: int, hidden: int, *, lr: float, decay: float
 ) -> System:
-    """An encoder of Ettin (Weller et al. 2025): sizes of Table 1, recipe of section 3.
+    """An encoder of Ettin (Weller et al. 2025): its sizes. The number of steps is not
+    checked against the paper.
 
     The phases are 1.7 T tokens at length 1,024, 250 B and 50 B (the decay) at 8,192. Deviations:
     those of ModernBERT, and 30% masks in the last phases too (15% and 5% there).
@@ -48,7 +49,7 @@ def ettin(
 
 def mmbert(name: str, width: int, heads: int) -> System:
     """mmBERT (Marone et al. 2025): ModernBERT on 1,833 languages, with Gemma 2's vocabulary and
-    theta 160,000 in all layers; sizes of Table 2, recipe of section 3.
+    theta 160,000 in all layers. The number of steps is not checked against the paper.
 
     The phases are 2.0 T tokens at length 1,024, 600 B and 100 B (the decay) at 8,192. Deviations:
     those of ModernBERT, 30% masks in all phases (30%, 15% and 5% there), and no schedule of

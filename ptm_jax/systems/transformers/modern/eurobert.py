@@ -73,8 +73,8 @@ def eurobert(
 ) -> System:
     """EuroBERT (Boizard et al. 2025).
 
-    50% masks, all of them [MASK], AdamW, a stable rate and a last decay; sizes of Table 1, recipe
-    of section 2.2.
+    50% masks, all of them [MASK], AdamW, a stable rate and a last decay; its sizes. The
+    recipe is not checked against the paper.
 
     The phases are 4.8 T tokens at length 2,048 and 200 B (the decay) at 8,192. Deviations: theta is
     250,000 from the start (10,000 at length 2,048 there), 50% masks in the last phase too (10%
