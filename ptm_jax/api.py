@@ -36,6 +36,7 @@ from ptm_jax.runs import heldout, resolving
 from ptm_jax.runs.run import Run, best_checkpoint
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.tasks.formats.named_columns import names_columns
 from ptm_jax.tasks.formats.taskdata import TaskExamples
 from ptm_jax.tasks.metrics import per_class
 from ptm_jax.tasks.tables import guessing
@@ -123,7 +124,7 @@ def finetune(
         asked = any(one is not None for one in (*columns, heldout)) or skip_empty
         if asked and (texts is not None or data is None):
             raise UserError("columns are of a table; give it as data, without texts and labels")
-        if asked and not (task is not None and catalogue.get(task).examples.names_columns):
+        if asked and not (task is not None and names_columns(catalogue.get(task).examples)):
             question = _asked(task, columns, heldout, skip_empty)
             name, config, lines = _of_table(init, _sources(data, folder), question, options, fields)
         else:

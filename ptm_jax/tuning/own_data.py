@@ -12,6 +12,7 @@ import numpy as np
 from ptm_jax.adapt.parameters.output_scale import OutputScale
 from ptm_jax.runs.run import Run
 from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.tasks.formats.named_columns import names_columns
 from ptm_jax.tasks.tables import guessing
 from ptm_jax.tasks.tables.own_tables import OwnTable
 from ptm_jax.training.updates import schedules
@@ -95,7 +96,7 @@ def lines_of(config: Experiment) -> list[str]:
     """Returns the lines to print before a training on a task whose columns can be named: the fields
     of each file that are read, and `plan`. [] for another task."""
     examples = config.system.examples
-    if not examples.names_columns:
+    if not names_columns(examples):
         return []
     paths = dict.fromkeys(source.path for source in examples.files(config.data).values())
     rows = examples.count(config.data)

@@ -14,6 +14,7 @@ from ptm_jax.runs.evaluations import METHOD, Evaluation, Report, Request
 from ptm_jax.runs.run import Run, best_checkpoint
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.tasks.formats.named_columns import names_columns
 from ptm_jax.tasks.metrics.plots import draw
 from ptm_jax.tuning import multitask
 from ptm_jax.tuning.ensembles import Ensemble
@@ -27,7 +28,7 @@ def kinds() -> tuple[Evaluation, ...]:
             reads="task",
             run=report,
             refuses=(METHOD,),
-            names_columns=catalogue.get(name).examples.names_columns,
+            names_columns=names_columns(catalogue.get(name).examples),
         )
         for name in catalogue.names()
     )

@@ -25,7 +25,7 @@ def is_asked(args: Args) -> bool:
     An option of tables without a task that has them (`named`), or a model and data without a system
     and without a task.
     """
-    if args.task is not None and _examples(args.task).names_columns:
+    if args.task is not None and _names_columns(_examples(args.task)):
         return False
     bare = args.target is None and args.task is None and not args.tasks
     return bool(options.given(args, OF_TABLES)) or (bare and bool(args.init and args.data))
@@ -37,11 +37,17 @@ def _examples(task: str) -> TaskExamples:
     return catalogue.get(task).examples
 
 
+def _names_columns(examples: TaskExamples) -> bool:
+    from ptm_jax.tasks.formats.named_columns import names_columns
+
+    return names_columns(examples)
+
+
 def named(args: Args) -> TaskExamples | None:
     """Returns the examples of --task with the columns of the command; None without columns.
     Raises UserError."""
     examples, flags = _examples(args.task), options.given(args, OF_TABLES)
-    if not examples.names_columns or not flags:
+    if not _names_columns(examples) or not flags:
         return None
     if excluded := [flag for flag in flags if flag not in ("--text-column", "--label-column")]:
         raise UserError(
@@ -105,7 +111,7 @@ def lacking(args: Args, data: str) -> str:
 
 def next_of_vectors(run: Tuned) -> list[str]:
     """Returns the commands that use a sentence encoder; [] for a run on another task."""
-    if not _examples(run.task).names_columns:
+    if not _names_columns(_examples(run.task)):
         return []
     folder, out = shlex.quote(str(run.workdir)), shlex.quote(f"{run.workdir}-hf")
     return [

@@ -140,15 +140,6 @@ class TaskExamples(slots.Examples):
         """Returns a copy with data-dependent fields, such as the classes, filled in."""
         return self
 
-    names_columns: ClassVar[bool] = False
-    """Whether the columns of a file can be named (`with_columns`)."""
-
-    def with_columns(
-        self, sources: Sequence[str], texts: Sequence[str], labels: Sequence[str]
-    ) -> TaskExamples:
-        """Returns a copy that reads the named columns of texts and of labels. Raises UserError."""
-        raise NotImplementedError
-
     def like(self, trained: slots.Examples) -> TaskExamples:
         """Returns a copy that reads the columns that a model was trained on, where they can be
         named and the examples are of the same kind."""

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from ptm_jax.core.slots import Examples
 from ptm_jax.inference import head_scores
 from ptm_jax.inference.text.vectors import DOCUMENTS, QUERIES
 from ptm_jax.tasks.formats import tabular, taskrows
-from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples, note
+from ptm_jax.tasks.formats.named_columns import NamedColumns
+from ptm_jax.tasks.formats.taskdata import Remarks, note
 from ptm_jax.tasks.formats.taskrows import Record
 from ptm_jax.tasks.tables import table_cells as cells
 from ptm_jax.tasks.tables.wrong_rows import WrongRows
@@ -58,7 +59,7 @@ class Group(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextGroups(TaskExamples):
+class TextGroups(NamedColumns):
     """Groups of an anchor, a positive text and negatives, each text in a row of its own.
 
     anchor, positive   columns: names in the first line, or fields of JSON; the first that exists.
@@ -92,8 +93,6 @@ class TextGroups(TaskExamples):
     documents: str = ""
     lower: bool = False
     longest: int | None = None
-
-    names_columns: ClassVar[bool] = True
 
     def __post_init__(self):
         if self.negatives is not None and self.negatives < 0:
