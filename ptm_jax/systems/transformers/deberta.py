@@ -133,7 +133,8 @@ def words(vocab: Vocab) -> MLMHead:
 
 def deberta(name: str, core: Transformer, **fields: object) -> System:
     """DeBERTa (He et al. 2021, arXiv 2006.03654): masked words, predicted by the enhanced mask
-    decoder. Steps, batch and rate are not checked against the paper's table.
+    decoder. Steps and warm-up are the released script's; batch and rate are not checked against
+    the paper's table.
 
     Deviation: rows are whole sentences, and single words are masked (spans of at most three there).
     """
@@ -191,7 +192,8 @@ def second(name: str, layers: int, width: int, heads: int) -> System:
 def detecting(name: str, judge: Transformer, generator: Transformer, *, lr: float) -> System:
     """DeBERTa-v3 (He et al. 2021, arXiv 2111.09543): replaced tokens.
 
-    Sizes are checked against transformers; steps, batch and rates not against the paper's table.
+    Sizes and the weight 10 are the released configuration's; steps, batch and rates are not checked
+    against the paper's table.
 
     The generator has half of the layers. The discriminator's word vectors are the generator's,
     without their gradient, plus vectors of its own that begin at 0. The two towers are updated as
