@@ -308,6 +308,7 @@ class Experiment:
     keep            number of checkpoints that stay on disk
     metrics         writers of metrics in addition to metrics.jsonl: csv, tensorboard, wandb
                     (`training.logs.writers`)
+    profile         (first, last) step of a trace in WORKDIR/profile (`training.logs.profile`)
     """
 
     system: System
@@ -328,6 +329,7 @@ class Experiment:
     save_every: int = 200
     keep: int = 2
     metrics: tuple[str, ...] = ("tensorboard",)
+    profile: tuple[int, int] | None = None
 
     def __repr__(self) -> str:
         """A few lines: the system, and the fields that differ from their defaults."""

@@ -45,6 +45,8 @@ from ptm_jax.training.checkpoints import Checkpoints
 from ptm_jax.training.hosts import devices, group
 from ptm_jax.training.logs import console, evaluation, logs, results, writers
 from ptm_jax.training.logs.figures import figure
+from ptm_jax.training.logs.goodput import Goodput
+from ptm_jax.training.logs.profile import Profiler
 from ptm_jax.training.logs.results import Result
 from ptm_jax.training.start import features, initial, longer, setup
 from ptm_jax.training.start.init_models import opened
@@ -68,10 +70,11 @@ class Training:
     """A run in progress, for `train`."""
 
     def __init__(self, config: Experiment, workdir: Path, progress: Callable | None = None):
-        self.workdir = workdir
+        self.workdir, self.goodput = workdir, Goodput()
         self.mesh = rules.make_mesh(dict(config.mesh), rules=config.rules)
         layout_of(self.mesh, config.rules)  # refuses before a corpus is prepared
         writers.check(config.metrics)
+        self.profiler = Profiler(workdir, config.profile)
         self.share = rules.share(self.mesh)
         for phase in config.system.recipe.phases:
             rules.check_batch(phase.batch, self.mesh)
@@ -129,6 +132,8 @@ class Training:
                 meta.get("parts", {}),
             )
             self.window = evaluation.Window(meta["window"])
+            repeated = max(0.0, logs.seconds(self.workdir) - self.seconds)
+            self.goodput.resume(meta.get("goodput", {}), repeated)
             self.log.resume(step)
             return state, meta["position"], step
         if self.checkpoints.steps():
@@ -161,19 +166,17 @@ class Training:
         streams = group.current().gathered(
             position["stream"]
         )  # each process has only the position of its own rows
-        self.checkpoints.save(
-            done,
-            state,
-            {
-                "position": dict(position) | ({"stream": merge(streams)} if streams else {}),
-                "tokens": self.tokens,
-                "seconds": self.seconds,
-                "window": self.window.sums(),
-                **({"parts": self.parts} if self.parts else {}),
-                "tokenizer": self.corpus.manifest["tokenizer"]["hash"],
-            },
-            true=self.program.padding.true,
-        )
+        meta = {
+            "position": dict(position) | ({"stream": merge(streams)} if streams else {}),
+            "tokens": self.tokens,
+            "seconds": self.seconds,
+            "goodput": self.goodput.record(),
+            "window": self.window.sums(),
+            **({"parts": self.parts} if self.parts else {}),
+            "tokenizer": self.corpus.manifest["tokenizer"]["hash"],
+        }
+        with self.goodput.losing("saving"):
+            self.checkpoints.save(done, state, meta, true=self.program.padding.true)
 
     def evaluate(self, state: TrainState, phase: int, batches: int = 0) -> dict[str, float]:
         """Returns the means of the metrics over the held-out text, or its first `batches`."""
@@ -184,9 +187,9 @@ class Training:
         carry = work.program.initial_carry(
             state.params, setup.example(self.config, self.corpus, phase)
         )
-        return evaluation.evaluate(
-            work.evaluate, state.params, stream, mesh=self.mesh, carry=carry, batches=batches
-        )[0]
+        settings = {"mesh": self.mesh, "carry": carry, "batches": batches}
+        with self.goodput.losing("evaluating"):
+            return evaluation.evaluate(work.evaluate, state.params, stream, **settings)[0]
 
     def heard(self, state: TrainState, values: Mapping[str, float]) -> TrainState:
         """Returns the state after the adaptations were given the loss of an evaluation."""
@@ -200,7 +203,8 @@ class Training:
         """Logs the metrics of a step, and calls the callbacks.
         Raises UserError if the workdir is no longer there."""
         self.hold.check()
-        self.log.write(step, split, values, tokens=self.tokens, seconds=self.seconds)
+        share = self.goodput.share()
+        self.log.write(step, split, values, tokens=self.tokens, seconds=self.seconds, goodput=share)
         for callback in self.callbacks:
             self.ended |= callback(step, split, values) is True
 
@@ -283,7 +287,10 @@ def _train(run: Training, quiet: bool) -> Result:
             name=name,
             metric=compared or "loss",
         )
-        result = results.with_facts(result, run.config.system, run.tokens, run.seconds)
+        sums = {
+            "tokens": run.tokens, "seconds": run.seconds, "goodput": run.goodput.record()
+        }  # fmt: skip
+        result = results.with_facts(result, run.config.system, sums)
         heldout = {f"held-out {name}": figure(value) for name, value in result.heldout.items()}
         logs.report(run.workdir, result.facts | heldout)
     run.hold.check()
@@ -326,22 +333,28 @@ def _steps(run, state, done, end, phase, *, stream, bar):
     """Runs steps of one phase, until `end` or until a process receives the signal."""
     config, batches, compiled = run.config, iter(stream), {}
     crowded = run.mesh.size > 1 and run.mesh.devices.flat[0].platform == "cpu"
-    work, since, clock = run.flops(phase), 0, time.perf_counter()
+    work, since, clock, metrics = run.flops(phase), 0, time.perf_counter(), ()
+    run.goodput.started()
     while done < end and not run.ended and not group.current().stop(done):
-        batch = rules.place_batch(next(batches), run.mesh)
+        run.profiler.before(done)
+        with run.profiler.waiting(), run.goodput.waiting(metrics):
+            rows = next(batches)
+        batch = rules.place_batch(rows, run.mesh)
         shapes = str(
             [leaf.shape for leaf in jax.tree.leaves(batch)]
         )  # rows of a task may be shorter in one batch
         if shapes not in compiled:
             began = time.perf_counter()
-            with bar.compiling():
+            with bar.compiling(), run.goodput.losing("compiling"):
                 compiled[shapes] = run.compiled(phase, state, batch, shapes)
             clock += time.perf_counter() - began
-        state, metrics = compiled[shapes](state, batch)
+        with run.profiler.step(done):
+            state, metrics = compiled[shapes](state, batch)
         if crowded:  # two concurrent steps would compete for threads and deadlock
             jax.block_until_ready(metrics)
         done, since = done + 1, since + 1
         run.window.add(metrics)
+        run.profiler.after(done, metrics, compiled.values())
         if (config.log_every and done % config.log_every == 0) or done == end:
             run.check_finite(done)
             values, steps, tokens = run.window.close()

@@ -151,7 +151,7 @@ def checkpoint(workdir: Path, step: int | None = None) -> dict:
         (Path(workdir) / "checkpoints").glob("step_*" if step is None else f"step_{step:08d}")
     )
     body = json.loads((paths[-1] / "record.json").read_text())["body"]
-    body["meta"].pop("seconds")
+    body["meta"].pop("seconds"), body["meta"].pop("goodput")
     return {**body, "files": {name: facts for name, facts in body["files"].items() if "/" in name}}
 
 
@@ -160,7 +160,7 @@ def metrics(workdir: Path) -> list[dict]:
     lines = [
         json.loads(line) for line in (Path(workdir) / "metrics.jsonl").read_text().splitlines()
     ]
-    return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
+    return [{k: v for k, v in line.items() if k not in ("seconds", "goodput")} for line in lines]
 
 
 def assert_same_run(a: Path, b: Path) -> None:

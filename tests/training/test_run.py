@@ -440,3 +440,17 @@ def test_two_runs_do_not_share_a_workdir(tmp_path):
         with pytest.raises(UserError, match="another process is training"):
             loop.train(tiny.config, tmp_path / "run", quiet=True)
     assert [path.name for path in (tmp_path / "run").iterdir()] == [workdirs.LOCK]
+
+
+@pytest.mark.full
+def test_a_profile_of_steps_is_in_the_workdir_and_changes_no_number(whole, text, tmp_path, capsys):
+    cut(whole, workdir := tmp_path / "run", 88)
+    words = ("train", tiny.FILE, "--data", text, "--workdir", workdir, "--profile", "91:93")
+    assert ptm(*words) == 0
+    tiny.assert_same_run(workdir, whole)
+    printed = capsys.readouterr().err
+    assert "profile of steps 91 to 93: " in printed and "products " in printed
+    assert list((workdir / "profile").rglob("*.xplane.pb"))
+    page = (workdir / "profile.md").read_text()
+    assert page.startswith("## Profile of steps 91 to 93") and page.count(" ms") >= 1
+    assert page in (workdir / "report.md").read_text()

@@ -134,6 +134,9 @@ class Args:
     metrics: Annotated[tuple[str, ...], tyro.conf.arg(metavar="WRITER ...")] = ()
     """Where metrics are written beside metrics.jsonl: csv, tensorboard, wandb (default:
     tensorboard)."""
+    profile: Annotated[str | None, tyro.conf.arg(metavar="FIRST:LAST")] = None
+    """Trace these steps, as 20:25, into WORKDIR/profile (for xprof), and print the dearest
+    operations."""
     json: options.Flag = False
     """Print the result as one JSON document."""
 
@@ -165,11 +168,13 @@ def _run(args: Args) -> int:
     from ptm_jax.kernels import program_cache
     from ptm_jax.training import loop
     from ptm_jax.training.hosts import group
+    from ptm_jax.training.logs.profile import steps_of
     from ptm_jax.training.start import longer, setup
 
     program_cache.use()
     words = [*options.pairs(args.set), *options.layout(args.mesh, args.rules)]
     words += [f"metrics={args.metrics!r}"] if args.metrics else []
+    words += [f"profile={steps_of(args.profile)!r}"] if args.profile else []
     if own_table.is_asked(args):
         args, config = own_table.resolved(args, words, _init, _wrappers)
     else:
@@ -328,6 +333,8 @@ def _summary(result: Any) -> str:
             f"  {result.compared} {'below' if gain >= 0 else 'above'} it by "
             f"{options.figure(abs(gain))}"
         )
+    if "goodput" in result.facts:
+        lines.append(f"  goodput     {result.facts['goodput']}")
     for name, path in (
         ("checkpoint", "checkpoints"),
         ("curve", "loss.png"),

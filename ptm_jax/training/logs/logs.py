@@ -2,8 +2,9 @@
 The writers are in `training.logs.writers`.
 
 A line of metrics.jsonl is {"step", "split": "train" or "heldout", "values": {name: number},
-"tokens", "seconds"}, with tokens and seconds since the start of the run. A resumed run first drops
-the lines after its step, so the files of interrupted and uninterrupted runs are equal except for
+"tokens", "seconds", "goodput"}. Tokens and seconds are those since the start of the run; goodput is
+the share of its time in which it trained (`training.logs.goodput`). A resumed run first drops the
+lines after its step, so the files of interrupted and uninterrupted runs are equal except for
 timing. With several processes, process 0 writes.
 """
 
@@ -25,6 +26,7 @@ from ptm_jax.training import workdirs
 from ptm_jax.training.logs import writers
 from ptm_jax.training.logs.console import say
 from ptm_jax.training.logs.figures import figure
+from ptm_jax.training.logs.profile import PAGE
 
 _FILE = "metrics.jsonl"
 _NUMBERS = {int, float, type(None)}
@@ -57,8 +59,9 @@ class RunLog(contextlib.AbstractContextManager):
             self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
 
     def write(
-        self, step: int, split: str, values: Mapping[str, float], *, tokens: float, seconds: float
-    ) -> None:
+        self, step: int, split: str, values: Mapping[str, float], *, tokens: float, seconds: float,
+        goodput: float | None = None,
+    ) -> None:  # fmt: skip
         """Appends one line and flushes it, so a kill does not lose it."""
         if jax.process_index():
             return
@@ -74,6 +77,7 @@ class RunLog(contextlib.AbstractContextManager):
             "values": numbers,
             "tokens": int(tokens),
             "seconds": round(seconds, 3),
+            **({"goodput": round(goodput, 3)} if goodput is not None else {}),
         }
         with workdirs.writing(self.workdir / _FILE):
             self._file.write(json.dumps(line) + "\n")
@@ -109,6 +113,11 @@ def read(workdir: str | os.PathLike) -> Iterator[dict[str, Any]]:
                 say(f"line {number + 1} of {Path(workdir) / _FILE} is not readable and left out")
             continue
         yield line
+
+
+def seconds(workdir: str | os.PathLike) -> float:
+    """Returns the seconds of training in the last line of the log; 0.0 without a log."""
+    return max((line.get("seconds", 0.0) for line in read(workdir)), default=0.0)
 
 
 def find(workdir: str | os.PathLike, step: int, split: str) -> dict[str, float] | None:
@@ -239,6 +248,8 @@ def report(
             "|---|---|",
         ]
         text += rows((name, figure(value)) for name, value in line["values"].items())
+    if (workdir / PAGE).exists():
+        text += ["", (workdir / PAGE).read_text(encoding="utf-8").rstrip()]
     if (workdir / "loss.png").exists():
         text += ["", "![Loss over steps](loss.png)"]
     text += ["", "## Files", "", "| | |", "|---|---|"]

@@ -14,6 +14,7 @@ from ptm_jax.training import sealing, workdirs
 from ptm_jax.training.hosts import group
 from ptm_jax.training.logs import evaluation, logs
 from ptm_jax.training.logs.figures import figure
+from ptm_jax.training.logs.goodput import described
 from ptm_jax.training.start import setup
 
 
@@ -88,17 +89,21 @@ def finished(config: Experiment, workdir: Path, progress: Callable | None = None
         corpus.baseline,
         compared,
     )
-    return with_facts(result, config.system, saved["meta"]["tokens"], saved["meta"]["seconds"])
+    return with_facts(result, config.system, saved["meta"])
 
 
-def with_facts(result: Result, system: System, tokens: float, seconds: float) -> Result:
-    """Returns the result of a finished run with the rows of its report."""
+def with_facts(result: Result, system: System, sums: Mapping[str, Any]) -> Result:
+    """Returns the result of a finished run with the rows of its report.
+
+    sums  "tokens" and "seconds" of the run, and the record of its "goodput" if it is known"""
+    known = sums.get("goodput")
     facts = {
         "system": system.name,
         "paper": system.paper,
         "steps": result.step,
-        "tokens": int(tokens),
-        "hours": round(seconds / 3600, 3),
+        "tokens": int(sums["tokens"]),
+        "hours": round(sums["seconds"] / 3600, 3),
+        **({"goodput": described(known)} if known else {}),
         **({f"{result.baseline_name} (nats)": figure(result.baseline)} if result.compared else {}),
     }
     return dataclasses.replace(result, facts=facts)

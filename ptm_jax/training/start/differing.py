@@ -16,7 +16,10 @@ from ptm_jax.core.system import Experiment
 from ptm_jax.core.types import Vocab
 from ptm_jax.training.workdirs import vocab_of
 
-FREE = ("log_every", "eval_every", "eval_batches", "save_every", "keep", "metrics", "mesh", "rules")
+FREE = (
+    "log_every", "eval_every", "eval_batches", "save_every", "keep", "metrics", "profile", "mesh",
+    "rules",
+)  # fmt: skip
 """Fields that may change when a workdir is resumed: intervals and places of output, and the
 placement of arrays."""
 
