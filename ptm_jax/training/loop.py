@@ -42,7 +42,7 @@ from ptm_jax.mesh import rules
 from ptm_jax.mesh.layout import layout_of
 from ptm_jax.training import workdirs
 from ptm_jax.training.checkpoints import Checkpoints
-from ptm_jax.training.hosts import devices, group
+from ptm_jax.training.hosts import devices, group, hanging
 from ptm_jax.training.logs import console, evaluation, logs, results, writers
 from ptm_jax.training.logs.figures import figure
 from ptm_jax.training.logs.goodput import Goodput
@@ -267,7 +267,7 @@ def _train(run: Training, quiet: bool) -> Result:
     done = int(state.step)
     if resumed is not None and not quiet:
         console.say(f"resuming {run.workdir} from step {resumed} of {run.recipe.steps}")
-    with group.listening(), jax.set_mesh(run.mesh), run.log:
+    with group.listening(), hanging.watching(), jax.set_mesh(run.mesh), run.log:
         state, done, position = _phases(run, state, done, position, quiet)
         stopped = done < run.recipe.steps
         if done != resumed:

@@ -1,14 +1,16 @@
 """The environment of launchers, variables that contradict each other, and the messages between
 processes that met."""
 
+import io
 import socket
+import sys
 import threading
 import time
 
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.training.hosts import group, hosts
+from ptm_jax.training.hosts import group, hanging, hosts
 from ptm_jax.training.hosts.hosts import HostProcess, detect
 
 EXPLICIT = {
@@ -290,3 +292,30 @@ def test_an_error_of_one_ends_all_with_its_words(three):
     until(lambda: len(ended) == 2)
     assert {text for _, text, _ in ended} == {"process 1 of 3 on b has stopped: the disk is full"}
     assert {status for _, _, status in ended} == {1}
+
+
+def test_a_step_that_does_not_end_is_reported_with_its_place(monkeypatch):
+    monkeypatch.setenv("PTM_HANG_SECONDS", "0.2")
+    monkeypatch.setattr(sys, "stderr", printed := io.StringIO())
+
+    def waits_for_its_rows():
+        group.current().stop(30)
+        until(lambda: "step 31 has not ended" in printed.getvalue())
+
+    with hanging.watching():
+        waits_for_its_rows()
+    report = printed.getvalue()
+    assert "waits_for_its_rows" in report and report.count("process 0 of 1 on ") == 1
+
+
+def test_the_process_that_is_behind_is_named(three, monkeypatch):
+    groups, _ = three
+    for each, done in zip(groups, (31, 31, 30), strict=True):
+        each._patience = 0.5
+        each.stop(done)
+    until(lambda: len(set(groups[0].steps().values())) == 2 and len(groups[0].steps()) == 3)
+    text = hanging.described(31, 600.0, threading.get_ident(), groups[0].steps())
+    first, *frames, last = text.splitlines()
+    assert first.endswith("step 32 has not ended for 600 s; the process is at")
+    assert any("test_the_process_that_is_behind_is_named" in line for line in frames)
+    assert last == "process 2 of 3 on c has finished 30 steps, others 31"

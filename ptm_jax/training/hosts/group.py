@@ -54,6 +54,8 @@ class Group:
     index, count = 0, 1
     received = signal.SIGTERM
     """The signal that this process received, SIGTERM where another one did."""
+    beat: tuple[int, float] | None = None
+    """The finished steps at the last call of `stop`, and its time."""
 
     def __init__(self):
         self._wanted = False
@@ -70,7 +72,12 @@ class Group:
         self.received, self._wanted = signal.Signals(number), True
 
     def stop(self, done: int) -> bool:
+        self.beat = done, time.monotonic()
         return self._wanted
+
+    def steps(self) -> dict[str, int]:
+        """Returns {process: its finished steps}, at process 0 of several."""
+        return {}
 
     def fail(self, error: BaseException) -> None:
         """Sends the error of this process to the others."""
@@ -88,14 +95,12 @@ class _Several(Group):
     def __init__(self, index: int, count: int, links: dict[int, tuple[socket.socket, str]]):
         super().__init__()
         self.index, self.count = index, count
-        self._links, self._hosts = (
-            {k: link for k, (link, _) in links.items()},
-            {k: host for k, (_, host) in links.items()},
-        )
+        self._links = {k: link for k, (link, _) in links.items()}
+        self._hosts = {index: socket.gethostname()} | {k: host for k, (_, host) in links.items()}
         self._sending, self._changed = threading.Lock(), threading.Condition()
         self._values: dict[tuple[int, int], Any] = {}
         self._rounds, self._done = itertools.count(), 0
-        self._steps: dict[int, int] = {}
+        self._steps, self._reached = dict[int, int](), dict[int, int]()
         self._agreeing, self._end = False, None
         self._closing = self._leaving = False
         self._heard, self._sent = dict.fromkeys(links, time.monotonic()), 0.0
@@ -122,10 +127,14 @@ class _Several(Group):
     def stop(self, done):
         """Waits until the processes agree on the last step.
         It is the next step of the most advanced process."""
+        super().stop(done)
         with self._changed:
             self._changed.wait_for(lambda: not self._agreeing or self._end is not None)
             self._done = done
             return self._end is not None and done >= self._end
+
+    def steps(self):
+        return {self._name(peer): step for peer, step in {0: self._done, **self._reached}.items()}
 
     def fail(self, error):
         if not isinstance(error, UserError | KeyboardInterrupt):
@@ -172,11 +181,10 @@ class _Several(Group):
                 selector.register(link, selectors.EVENT_READ, peer)
             while not self._closing:
                 for key, _ in selector.select(_TICK):
-                    *lines, unread[key.data] = (unread[key.data] + self._read(key.data)).split(
-                        b"\n"
-                    )
+                    peer = key.data
+                    *lines, unread[peer] = (unread[peer] + self._read(peer)).split(b"\n")
                     for line in lines:
-                        self._hear(key.data, json.loads(line))
+                        self._hear(peer, json.loads(line))
                 self._begin_agreement()
                 self._mind_silence()
 
@@ -194,7 +202,7 @@ class _Several(Group):
         now = time.monotonic()
         if now - self._sent > self._patience / 8:
             self._sent = now
-            self._send(kind="alive")
+            self._send(kind="alive", step=self._done)
         for peer, heard in self._heard.items():
             if now - heard > self._patience and not self._closing:
                 self._gone(peer, f"silent for {self._patience:.0f} s")
@@ -204,6 +212,8 @@ class _Several(Group):
         with self._changed:
             if kind == "value":
                 self._values[message["round"], peer] = message["value"]
+            elif kind == "alive":
+                self._reached[peer] = message["step"]
             elif kind == "stop":
                 self._wanted = True
             elif kind == "step?":
