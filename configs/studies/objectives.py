@@ -51,7 +51,7 @@ study = Study(
     base=Experiment(system=base, save_every=0, heldout=0.05),
     axes=(
         Axis(name="system", values={name: get(task) for name, task in TASKS.items()}),
-        Axis(name="budget", values={"pre-trained": OPERATIONS, "one step": 1.0}),
+        Axis(name="budget", values={"pre-trained": OPERATIONS, "one step": 6.7e9}),
         Axis(name="seed", values=(0, 1, 2)),
     ),
     budget=Budget(kind="operations", amount=OPERATIONS),

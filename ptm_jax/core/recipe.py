@@ -290,6 +290,13 @@ Schedule = (
 )
 
 
+def stretched(schedule: Schedule, factor: float) -> Schedule:
+    """Returns the schedule whose warm-up and decay have `factor` times their steps."""
+    steps = {name: vars(schedule).get(name) for name in ("warmup", "decay")}
+    scaled = {name: max(1, round(count * factor)) for name, count in steps.items() if count}
+    return dataclasses.replace(schedule, **scaled)
+
+
 @spec
 class Phase(Ranged):
     """A part of training with one batch shape.

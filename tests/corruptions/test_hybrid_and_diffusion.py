@@ -6,7 +6,7 @@ import pytest
 
 from ptm_jax.corruptions.masking.diffusion import DiffusionMasking
 from ptm_jax.corruptions.masking.hybrid import HybridMasking
-from ptm_jax.corruptions.masking.token import TokenMasking
+from ptm_jax.corruptions.masking.token import LinearRate, ScheduledMasking, TokenMasking
 from support import corrupting
 from support.corrupting import VOCAB
 
@@ -32,6 +32,25 @@ def test_the_share_of_causal_rows_is_exact(share, rows):
         HybridMasking(vocab=VOCAB, causal=share), 0, corrupting.documents(rows=64)
     )
     assert after["causal"].sum() == rows
+
+
+def test_the_masking_rate_in_training_is_that_of_scheduled_masking():
+    falling = LinearRate(first=0.4, last=0.1, steps=10)
+    scheduled = ScheduledMasking(vocab=VOCAB, training_rate=falling)
+    masking = HybridMasking(vocab=VOCAB, training_rate=falling)
+    batch = corrupting.documents(rows=64)
+    counts = {}
+    for step in (0, 5, 20, None):
+        stepped = batch if step is None else {**batch, "step": np.int32(step)}
+        after = corrupting.numpied(masking, 0, stepped)
+        masked = after["causal"] == 0
+        plain = corrupting.numpied(scheduled, 0, stepped)
+        assert np.array_equal(after["input_ids"][masked], plain["input_ids"][masked])
+        counts[step] = after["mlm_weights"].sum()
+    words = corrupting.words(batch)[masked].sum()
+    shares = {step: count / words for step, count in counts.items()}
+    expected = {0: 0.4, 5: 0.25, 20: 0.1, None: 0.15}
+    assert all(abs(shares[step] - rate) < 0.02 for step, rate in expected.items()), shares
 
 
 @pytest.mark.parametrize("noise", ["loglinear", "linear"])

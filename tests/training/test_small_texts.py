@@ -51,3 +51,19 @@ def test_few_updates_are_named(text, tmp_path, capsys):
     said = capsys.readouterr().err
     assert (resolved.system.recipe.steps < setup.FEW) == ("updates are few" in said)
     assert resolved.system.recipe.steps < setup.FEW
+
+
+def test_a_decay_keeps_its_share_of_the_epochs(text, tmp_path):
+    """Of `modernbert_mini` 80 of 800 steps are the warm-up and 200 the decay."""
+    system = systems.get("modernbert_mini")
+    tokenizer = dataclasses.replace(system.tokenizer, vocab=1000)
+    system = dataclasses.replace(system, tokenizer=tokenizer)
+    config = Experiment(system=system, data=(str(text),), epochs=2)
+    resolved, corpus = setup.begin(config, tmp_path / "run")
+    recipe = resolved.system.recipe
+    schedule = dataclasses.replace(
+        system.recipe.schedule, warmup=round(recipe.steps / 10), decay=round(recipe.steps / 4)
+    )
+    assert recipe.steps < 800 and recipe.schedule == schedule
+    record = {"config": differing.spec.to_json(resolved), "corpus": setup.facts_of(corpus)}
+    assert not differing.changes(record, config)

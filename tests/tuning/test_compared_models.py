@@ -71,6 +71,7 @@ def test_the_studies_hold_what_they_compare():
     assert len(tasks.transfers) == 16 and tasks.base.system.recipe.lr == 0.0
     objectives = study_of("objectives").study
     assert len(objectives.axes[0].labelled) == 7 and objectives.budget.kind == "operations"
+    assert min(objectives.axes[1].labelled.values()) > 6e9  # a step of `bert_tiny`, not less
     assert [*study_of("augmented").study.axes[0].labelled] == ["published", "augmented"]
 
 

@@ -13,16 +13,25 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.recipe import Linear
+from ptm_jax.core.recipe import Linear, WarmupStableDecay
 from ptm_jax.core.system import Experiment
+from ptm_jax.corruptions.masking.token import LinearRate, ScheduledMasking
 from ptm_jax.systems import get
 from ptm_jax.tuning.scaling.scaling_laws import Power
-from ptm_jax.tuning.studies import planned_runs, run_kinds, run_rows, study_page, study_runs
+from ptm_jax.tuning.studies import (
+    planned_runs,
+    run_kinds,
+    run_rows,
+    studies,
+    study_page,
+    study_runs,
+)
 from ptm_jax.tuning.studies import points as study_points
 from ptm_jax.tuning.studies.points import Cost
 from ptm_jax.tuning.studies.studies import Axis, Budget, Law, Published, Study, Transfer
 
 BASE = Experiment(system=get("bert_tiny"))
+VOCAB = BASE.system.corruption.vocab
 COST = Cost(
     parameters=1000,
     body=600,
@@ -91,6 +100,52 @@ def test_budgets_give_the_steps():
         axes=(Axis(name="budget", values=(1e9, 2e9)),), budget=Budget(kind="operations", amount=1.0)
     )
     assert [point.steps for point in points(by_axis)] == [200, 400]
+
+
+def test_the_decay_and_the_masks_take_their_shares_of_the_steps():
+    """Of 500 steps 200 are the decay and 250 those in which the rate of masks falls."""
+    masking = ScheduledMasking(vocab=VOCAB, training_rate=LinearRate(steps=250))
+    recipe = dataclasses.replace(
+        BASE.system.recipe, schedule=WarmupStableDecay(warmup=50, decay=200)
+    )
+    system = dataclasses.replace(BASE.system, corruption=masking, recipe=recipe)
+    base = dataclasses.replace(BASE, system=system)
+    (point, *_) = points(study(base=base, budget=Budget(kind="operations", amount=5e6 * 1000)))
+    made = point.config.system
+    assert made.recipe.steps == 1000
+    assert made.recipe.schedule == WarmupStableDecay(warmup=100, decay=400)
+    assert made.corruption.training_rate == LinearRate(steps=500)
+
+
+def test_the_arms_of_the_modern_study_change_what_they_name():
+    """Each arm is BERT but for its own parts, and "all but" has the parts of the others."""
+    value = studies.load("modern")
+    systems = {
+        point.labels["way"]: point.config.system
+        for point in points(value)
+        if not point.refusal and point.labels["seed"] == "0"
+    }
+
+    def parts(system):
+        return {
+            "block": type(system.towers["main"].encoder.stack).__name__,
+            "WSD": type(system.recipe.schedule).__name__,
+            "Muon": type(system.recipe.optimizer).__name__,
+            "masks": vars(system.corruption).get("training_rate"),
+            "objective": type(system.objective).__name__,
+        }
+
+    plain = parts(systems["BERT"])
+    assert [*systems] == [*value.axes[1].labelled] and plain["masks"] is None
+    for name in ("block", "WSD", "Muon", "masks"):
+        changed = {part for part, kind in parts(systems[name]).items() if kind != plain[part]}
+        assert changed == {name}
+    for objective in ("RTD", "hybrid"):
+        together = parts(systems[f"all but {'RTD' if objective == 'hybrid' else 'hybrid'}"])
+        assert all(together[part] != plain[part] for part in together)
+        assert together["objective"] == parts(systems[objective])["objective"]
+    shares = {name: system.towers["main"].heads for name, system in systems.items()}
+    assert [name for name, heads in shares.items() if "rtd" in heads] == ["RTD", "all but hybrid"]
 
 
 @pytest.mark.parametrize(

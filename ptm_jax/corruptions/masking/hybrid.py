@@ -10,9 +10,8 @@ import jax.numpy as jnp
 from ptm_jax.core import slots
 from ptm_jax.core.batch import put, rows_of
 from ptm_jax.core.types import Array, Batch, Vocab
-from ptm_jax.corruptions.base import check_shares
 from ptm_jax.corruptions.masking.orders import disobeys
-from ptm_jax.corruptions.masking.token import TokenMasking
+from ptm_jax.corruptions.masking.token import LinearRate, ScheduledMasking, TokenMasking
 
 if TYPE_CHECKING:
     from ptm_jax.core.system import System
@@ -28,6 +27,8 @@ class HybridMasking(slots.Corruption):
 
     Deviation: the paper divides the GPUs in this way, not the rows of a batch.
 
+    training_rate   the masking rate in training, as of `ScheduledMasking`; None: `rate`
+
     Writes `mlm_positions`, `mlm_labels`, `mlm_weights` [B, P] (weight 0 in causal rows), `causal`
     [B] int32 and `order` [B, L]: the position in causal rows, else 0.
     """
@@ -37,18 +38,25 @@ class HybridMasking(slots.Corruption):
     rate: float = 0.15
     mask: float = 0.8
     random: float = 0.1
+    training_rate: float | LinearRate | None = None
 
     def __post_init__(self):
-        check_shares(self.rate, self.mask, self.random)
+        self._masking()
         if not 0 <= self.causal <= 1:
             raise ValueError(f"causal is {self.causal}; it must be a share of the rows in [0, 1]")
+
+    def _masking(self) -> TokenMasking:
+        names = ("vocab", "rate", "mask", "random")
+        fields = {name: vars(self)[name] for name in names}
+        if self.training_rate is None:
+            return TokenMasking(**fields)
+        return ScheduledMasking(training_rate=self.training_rate, **fields)
 
     def refusal(self, system: System) -> str | None:
         return disobeys(system, "HybridMasking")
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
-        masking = TokenMasking(vocab=self.vocab, rate=self.rate, mask=self.mask, random=self.random)
-        masked = masking(key, batch)
+        masked = self._masking()(key, batch)
         rows = rows_of(batch).astype(jnp.float32)
         causal = jnp.floor((rows + 1) * self.causal) > jnp.floor(rows * self.causal)
         positions, weights = masked["mlm_positions"], masked["mlm_weights"]

@@ -28,7 +28,8 @@ _FASTER = re.compile(r"\.unroll$|^system\.examples\.(id_column|skip_empty)$")
 rows do not depend on the column of ids, nor on leaving out rows that would be refused."""
 
 _OF_EPOCHS = re.compile(
-    r"system\.(recipe\.(phases\.\d+\.(steps|batch)|updates|schedule\.warmup)|examples\.sample)$"
+    r"system\.(recipe\.(phases\.\d+\.(steps|batch)|updates|schedule\.(warmup|decay))"
+    r"|examples\.sample)$"
 )
 """Fields that a run computes from `Experiment.epochs` and its text (`setup.scheduled`)."""
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from ptm_jax.convert.libraries import sentence_export
 from ptm_jax.core import facts, slots, spec
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.recipe import Recipe
+from ptm_jax.core.recipe import Recipe, stretched
 from ptm_jax.core.spec.own_code import remember, sources_of
 from ptm_jax.core.system import Experiment, System, in_phase
 from ptm_jax.core.types import Vocab
@@ -118,12 +118,7 @@ def scheduled(config: Experiment, corpus: Corpus) -> Experiment:
         )
         steps = [phase.steps for phase in phases]
         recipe = dataclasses.replace(recipe, updates=recipe.updates // parts, phases=phases)
-    schedule = recipe.schedule
-    if warmup := vars(schedule).get("warmup"):
-        published = config.system.recipe.steps
-        schedule = dataclasses.replace(
-            schedule, warmup=max(1, round(warmup * sum(steps) / published))
-        )
+    schedule = stretched(recipe.schedule, sum(steps) / config.system.recipe.steps)
     console.say(
         f"{config.epochs:g} epochs of about {rows[0]:,} rows of {phases[0].length} tokens: "
         f"{sum(steps):,} steps "

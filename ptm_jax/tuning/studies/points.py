@@ -11,6 +11,7 @@ from typing import Any
 from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import Experiment, System, refusal
+from ptm_jax.corruptions.masking.token import LinearRate
 from ptm_jax.runs import resolving
 from ptm_jax.systems.survey.compose import compose
 from ptm_jax.tuning.studies import smaller_runs
@@ -198,5 +199,11 @@ def _with_steps(config: Experiment, budget: Budget, cost: Cost) -> Experiment:
             f"a step takes {step:.3g} {budget.kind} and the budget is {budget.amount:.3g}; "
             "give a larger budget"
         )
+    factor = steps / recipe.steps
+    system = spec.respell(
+        config.system,
+        LinearRate,
+        lambda rate: dataclasses.replace(rate, steps=max(1, round(rate.steps * factor))),
+    )
     recipe = smaller_runs.rescheduled(recipe, dataclasses.replace(phase, steps=steps))
-    return dataclasses.replace(config, system=dataclasses.replace(config.system, recipe=recipe))
+    return dataclasses.replace(config, system=dataclasses.replace(system, recipe=recipe))

@@ -9,7 +9,7 @@ from typing import Any
 from ptm_jax.compress import catalogue
 from ptm_jax.compress.base import Compression
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.recipe import Phase, Recipe
+from ptm_jax.core.recipe import Phase, Recipe, stretched
 from ptm_jax.core.system import Experiment, adapted, refusal
 
 BEFORE = "the stage before"
@@ -140,12 +140,8 @@ def _recipe(stage: Stage, recipe: Recipe) -> Any:
 
 
 def rescheduled(recipe: Recipe, phase: Phase) -> Any:
-    """The recipe with this phase alone; warm-up keeps its share of the steps."""
-    schedule = recipe.schedule
-    if warmup := vars(schedule).get("warmup"):
-        schedule = dataclasses.replace(
-            schedule, warmup=max(1, round(warmup * phase.steps / recipe.steps))
-        )
+    """The recipe with this phase alone; warm-up and decay keep their shares of the steps."""
+    schedule = stretched(recipe.schedule, phase.steps / recipe.steps)
     return dataclasses.replace(recipe, phases=(phase,), schedule=schedule)
 
 

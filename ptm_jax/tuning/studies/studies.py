@@ -90,7 +90,8 @@ class Budget:
     """The quantity that is equal in all runs and gives their steps.
 
     It is tokens (B L of every step), operations (products of every step, `Cost.operations`), or
-    seconds as the plan predicts them. Warm-up takes its share of the steps in the base.
+    seconds as the plan predicts them. Warm-up, decay and a `LinearRate` of masks
+    take their shares of the steps in the base.
     """
 
     kind: Literal["tokens", "operations", "seconds"]

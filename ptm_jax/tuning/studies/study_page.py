@@ -23,7 +23,10 @@ from ptm_jax.tuning.scaling.scaling_laws import Fit
 from ptm_jax.tuning.studies.studies import Law, Picture, Study
 
 COUNTS = ("parameters", "body", "steps", "tokens", "operations", "body_operations")
+PRICES = ("steps", "operations", "seconds")
+"""Columns whose means stand beside the metrics in the table over seeds."""
 Row = Mapping[str, Any]
+Groups = dict[tuple[str, ...], list[Row]]
 
 
 def columns(study: Study) -> list[str]:
@@ -167,12 +170,9 @@ def done(rows: Sequence[Row]) -> list[Row]:
 
 def _seeds(study: Study, rows: Sequence[Row]) -> list[str]:
     """The table of means and standard deviations (n - 1) over the axis of seeds."""
-    others = [axis.name for axis in study.axes if axis.name != "seed"]
+    others, groups = _without_seeds(study, rows)
     if len(others) == len(study.axes):
         return []
-    groups: dict[tuple[str, ...], list[Row]] = {}
-    for row in done(rows):
-        groups.setdefault(tuple(row[name] for name in others), []).append(row)
     lines = []
     for labels, group in groups.items():
         values = [
@@ -183,8 +183,25 @@ def _seeds(study: Study, rows: Sequence[Row]) -> list[str]:
             f"{np.mean(v):.4f} ± {np.std(v, ddof=1):.4f}" if len(v) > 1 else figure(*v or (None,))
             for v in values
         ]
-        lines.append([*labels, str(len(group)), *spread])
-    return ["## Over seeds", "", *_markdown([*others, "seeds", *study.columns], lines), ""]
+        prices = [_cell(_mean(group, name), name) for name in PRICES]
+        lines.append([*labels, str(len(group)), *spread, *prices])
+    header = [*others, "seeds", *study.columns, *PRICES]
+    return ["## Over seeds", "", *_markdown(header, lines), ""]
+
+
+def _without_seeds(study: Study, rows: Sequence[Row]) -> tuple[list[str], Groups]:
+    """(axes without the seed, {their labels: the runs that are done})."""
+    names = [axis.name for axis in study.axes if axis.name != "seed"]
+    groups: Groups = {}
+    for row in done(rows):
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return names, groups
+
+
+def _mean(rows: Sequence[Row], name: str) -> float | None:
+    """The mean of a column in the column's type, or None if no run has it."""
+    values = [row[name] for row in rows if row.get(name) is not None]
+    return type(values[0])(np.mean(values)) if values else None
 
 
 def _published(study: Study, rows: Sequence[Row]) -> list[str]:
@@ -215,25 +232,26 @@ def _published(study: Study, rows: Sequence[Row]) -> list[str]:
 
 
 def _curves(study: Study, rows: Sequence[Row], workdir: Path) -> list[str]:
-    """The picture of the training losses of the runs that are done."""
-    drawn = []
-    for row in done(rows):
-        lines = [
-            line for line in logs.read(workdir / "runs" / row["name"]) if line["split"] == "train"
-        ]
-        curve = [
-            (line["step"] * row["operations"] / row["steps"], line["values"].get("loss"))
-            for line in lines
-        ]
-        if curve := [(x, y) for x, y in curve if y is not None]:
-            drawn.append((row["name"], curve))
-    if not drawn:
-        return []
+    """The picture of the training losses of the runs that are done, in a colour for the seeds of
+    one run."""
+    metric = study.metrics[0] if study.metrics[0].endswith("nll") else "loss"
     canvas, axes = _axes()
-    for name, curve in drawn:
-        axes.plot(*zip(*curve, strict=True), linewidth=1.2, label=name)
+    _, groups = _without_seeds(study, rows)
+    for number, (labels, group) in enumerate(groups.items()):
+        style = {"color": f"C{number % 10}", "linestyle": ("-", "--", ":")[number // 10 % 3]}
+        label = ", ".join(labels) or study.name
+        for row in group:
+            read = logs.read(workdir / "runs" / row["name"])
+            lines = [line for line in read if line["split"] == "train"]
+            losses = [line["values"].get(metric) for line in lines]
+            work = [line["step"] * row["operations"] / row["steps"] for line in lines]
+            if losses and None not in losses:
+                axes.plot(work, losses, linewidth=1.0, label=label, **style)
+                label = "_"
+    if not axes.get_lines():
+        return []
     axes.set(xlabel="operations", ylabel="training loss (nats)", title=study.name, xscale="log")
-    return _saved(canvas, axes, workdir, "curves.png", "Training losses", legend=len(drawn) <= 12)
+    return _saved(canvas, axes, workdir, "curves.png", "Training losses", legend=len(groups) <= 12)
 
 
 def laws(
