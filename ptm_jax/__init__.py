@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Generation", "Pretrained", "evaluate", "finetune", "load", "pretrain", "train"]
+__all__ = ["Generation", "Pretrained", "evaluate", "finetune", "load", "mine", "pretrain", "train"]
 
 
 def __getattr__(name: str) -> Any:
@@ -41,6 +41,10 @@ def _imported(name: str) -> Any:
         from ptm_jax.inference.loading import load
 
         return load
+    if name == "mine":
+        from ptm_jax.tasks.mining import mine
+
+        return mine
     from ptm_jax import api
 
     return vars(api)["pretrain" if name == "train" else name]

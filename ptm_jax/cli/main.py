@@ -47,6 +47,7 @@ COMMANDS = {
     ),
     "import": ("ptm_jax.cli.models.importing", "import a Hugging Face checkpoint, without torch"),
     "export": ("ptm_jax.cli.models.exporting", "export a model as a Hugging Face directory"),
+    "mine": ("ptm_jax.cli.models.mine", "mine hard negatives for a sentence encoder"),
     "topics": ("ptm_jax.cli.models.topics", "fit LSA or LDA to texts"),
     "compress": (
         "ptm_jax.cli.runs.compress",
@@ -90,6 +91,7 @@ PLACES = (
     "config",
     "grow",
     "expand",
+    "corpus",
 )
 """Options of all commands that name a file or folder."""
 TRUST = "--trust"

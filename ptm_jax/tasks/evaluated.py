@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ptm_jax.runs.evaluations import Evaluation
-from ptm_jax.tasks import bilingual, completion, properties, searching, wordsets
+from ptm_jax.tasks import bilingual, clustering, completion, properties, searching, wordsets
 
 
 def kinds() -> tuple[Evaluation, ...]:
-    """Returns the evaluations of word vectors, of graphs and of searches."""
-    modules = wordsets, properties, bilingual, completion, searching
+    """Returns the evaluations of word vectors, of graphs, of searches and of clusters."""
+    modules = wordsets, properties, bilingual, completion, searching, clustering
     return tuple(evaluation for module in modules for evaluation in module.EVALUATIONS)

@@ -411,6 +411,7 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
     weights["rating_weights"] = weights["truth_weights"] = [1, 1, 0]
     weights["triple_weights"] = [[1, 1], [1, 0], [0, 0]]
     weights["text_scores"] = np.repeat(draw.random((1, CHOICES - 1)), B, 0)  # B rows are a group
+    weights["list_scores"] = np.repeat([[0.0, 2.0, 1.0]], B, 0)
     weights["cooccurrences"] = draw.exponential(80.0, (B, L)) * (segments > 0)
     weights["replaced_weights"] = (segments > 0) & (fields["replaced_ids"] != 3)
     whole = {name: jnp.asarray(value, jnp.int32) for name, value in fields.items()}

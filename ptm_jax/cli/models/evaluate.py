@@ -18,6 +18,8 @@ Example:
   ptm evaluate runs/transe --task links --data kg/umls --json
   ptm evaluate runs/pairs --task sts --data STS-B
   ptm evaluate runs/pairs --task search --data scifact
+  ptm evaluate runs/pairs --task rank --data candidates.jsonl
+  ptm evaluate runs/pairs --task cluster --data topics.csv
   ptm evaluate runs/kgbert --task links --data kg/umls --batches 4
   ptm evaluate runs/retro --task squad2_retro --data SQuAD --beside runs/sketchy
 
@@ -68,10 +70,10 @@ class Args:
     """A table of yours: leave out rows with an empty cell, and print their lines (default: as the
     run was trained)."""
     text_column: Annotated[tuple[str, ...], tyro.conf.arg(metavar="COLUMN ...")] = ()
-    """contrast and sts: the columns of the texts, in the order of their roles (default: those of
-    the run, else by their names)."""
+    """contrast, sts, rank, cluster: the columns of the texts, in the order of their roles (default:
+    those of the run, else by their names)."""
     label_column: Annotated[tuple[str, ...], tyro.conf.arg(metavar="COLUMN")] = ()
-    """sts: the column of the numbers."""
+    """sts: the column of the numbers; cluster: that of the labels."""
     plot: options.Path = None
     """Tasks with classes: draw the confusion matrix and the calibration of probabilities (.png,
     .svg, .pdf)."""
@@ -109,7 +111,9 @@ def run(args: Args) -> int:
         raise UserError("--skip-empty is for a run on a table of yours; leave it out")
     columns = options.given(args, ("text_column", "label_column"))
     if columns and not evaluation.names_columns:
-        raise UserError(f"{columns[0]} is for the tasks contrast and sts; leave it out")
+        raise UserError(
+            f"{columns[0]} is for the tasks contrast, sts, rank and cluster; leave it out"
+        )
     for names, message in evaluation.refuses:
         if flags := options.given(args, names):
             fields = {"option": flags[0], "task": args.task, "model": args.workdir}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.inference.text.pair_scores import cut_to
 
 if TYPE_CHECKING:
     from ptm_jax.core.types import Vocab
@@ -188,10 +189,4 @@ def shortened(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Truncates texts at their ends to fit `size` tokens.
     The longer text of a pair is cut first."""
-    if second is None:
-        return first[:size], None
-    a, b = len(first), len(second)
-    if a + b > size:
-        half = size // 2
-        a, b = (size - b, b) if b <= half else (a, size - a) if a <= half else (size - half, half)
-    return first[:a], second[:b]
+    return (first[:size], None) if second is None else cut_to(first, second, size)

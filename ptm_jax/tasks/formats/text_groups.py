@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -81,6 +81,8 @@ class TextGroups(NamedColumns):
     float32, the numbers of the K - 1 texts after the anchor, equal in all rows of a group.
     """
 
+    score_note: ClassVar[str] = " (for the losses of a teacher's scores)"
+
     anchor: tuple[str, ...] = ANCHORS
     positive: tuple[str, ...] = POSITIVES
     negative: tuple[str, ...] | None = None
@@ -110,19 +112,33 @@ class TextGroups(NamedColumns):
     def readings(self) -> int:
         return 2 + (self.negatives or 0)
 
+    @property
+    def numbered(self) -> int:
+        """The texts of an example that have a number."""
+        return 1 + (self.negatives or 0)
+
     def spec(self, length: int, vocab: Vocab) -> dict[str, tuple[tuple[int, ...], type]]:
         return {
             **taskrows.spec_of(length),
-            "text_scores": ((self.readings - 1,), np.float32),
+            "text_scores": ((self.numbered,), np.float32),
         }
 
     def read(
         self, path: str | Path, remarks: Remarks | None = None, labels: bool = True
     ) -> Iterator[Group]:
+        yield from self.grouped(self._rows(path, labels), remarks, labels)
+
+    def grouped(
+        self,
+        rows: Iterable[tuple[str, Cells]],
+        remarks: Remarks | None = None,
+        labels: bool = True,
+    ) -> Iterator[Group]:
+        """Yields the groups of rows (place, cells). Raises UserError."""
         number, wrong = 0, WrongRows()
-        for place, fields in self._rows(path, labels):
+        for place, fields in rows:
             try:
-                groups = list(self._groups(place, fields, number, labels))
+                groups = list(self.groups(place, fields, number, labels))
                 checked = list(map(self._checked, groups))
             except UserError as error:
                 wrong.add(place, error)
@@ -136,25 +152,28 @@ class TextGroups(NamedColumns):
 
     def _rows(self, path: str | Path, labels: bool) -> Iterator[tuple[str, Cells]]:
         """Yields the rows of a file. Raises UserError where the first has no column of a role."""
-        needed = [self.anchor, self.positive, *([self.score] if self.scored and labels else [])]
-        rows = tabular.rows(path, columns=self.columns, needed=needed if self.columns else ())
+        needed = self.roles({}, labels) if self.columns else ()
+        rows = tabular.rows(path, columns=self.columns, needed=needed)
         for number, (place, fields) in enumerate(rows):
-            for names in needed if number == 0 else ():
-                _first(place, fields, names)
+            for names in self.roles(fields, labels) if number == 0 else ():
+                first_cell(place, fields, names)
             yield place, fields
+
+    def roles(self, fields: Cells, labels: bool) -> list[tuple[str, ...]]:
+        """Returns the names of each column that a row needs."""
+        return [self.anchor, self.positive, *([self.score] if self.scored and labels else [])]
 
     def reads(self, path: str, labels: bool = True) -> str:
         names: dict[str, None] = {}
         used: dict[str, str] = {}
         counts = []
         for place, fields in self._rows(path, labels):
-            negatives = self._negatives(place, fields)
-            pair = [_first(place, fields, part)[0] for part in (self.anchor, self.positive)]
-            used |= {name: name for name in (*pair, *negatives)}
-            if labels and self._scores(place, fields):
+            negatives = self.negatives_of(place, fields)
+            texts = [first_cell(place, fields, names)[0] for names in self.roles(fields, False)]
+            used |= {name: name for name in (*texts, *negatives)}
+            if labels and self.numbers_of(place, fields):
                 column = self._score_column(fields)
-                ending = "" if self.scored else " (for the losses of a teacher's scores)"
-                used[column] = f"{column}{ending}"
+                used[column] = f"{column}{'' if self.scored else self.score_note}"
             names |= dict.fromkeys(fields)
             counts.append(sum(map(len, negatives.values())))
         line = f"{path}: {len(counts):,} rows; reads {', '.join(used.values())}"
@@ -164,21 +183,22 @@ class TextGroups(NamedColumns):
             line += f"; {min(counts)} to {max(counts)} negatives in a row"
         return line
 
-    def _groups(self, place: str, fields: Cells, number: int, labels: bool) -> Iterator[Group]:
-        """Yields the groups of a row, one for each positive text."""
-        column, value = _first(place, fields, self.anchor)
+    def groups(self, place: str, fields: Cells, number: int, labels: bool) -> Iterator[Group]:
+        """Yields the groups of a row, one for each positive text. Raises UserError."""
+        column, value = first_cell(place, fields, self.anchor)
         anchor = cells.text_of(place, column, value)
-        negatives = [text for part in self._negatives(place, fields).values() for text in part]
+        negatives = [text for part in self.negatives_of(place, fields).values() for text in part]
         if self.scored and labels:
-            _first(place, fields, self.score)
-        scores = self._scores(place, fields) if labels or self.scored else ()
-        column, value = _first(place, fields, self.positive)
-        for positive in _texts(place, column, value):
+            first_cell(place, fields, self.score)
+        scores = self.numbers_of(place, fields) if labels or self.scored else ()
+        column, value = first_cell(place, fields, self.positive)
+        for positive in texts_in(place, column, value):
             yield Group((anchor, positive, *negatives), scores, place, number)
             number += 1
 
-    def _negatives(self, place: str, fields: Cells) -> dict[str, list[str]]:
-        """Returns {column: its texts} of the negatives of a row; an empty cell is none."""
+    def negatives_of(self, place: str, fields: Cells) -> dict[str, list[str]]:
+        """Returns {column: its texts} of the negatives of a row; an empty cell is none.
+        Raises UserError."""
         if self.scored:
             return {}
         names = self.negative
@@ -194,7 +214,7 @@ class TextGroups(NamedColumns):
         }
         return {name: part for name, part in texts.items() if part}
 
-    def _scores(self, place: str, fields: Cells) -> tuple[float, ...]:
+    def numbers_of(self, place: str, fields: Cells) -> tuple[float, ...]:
         """Returns the numbers of a row; () where it has none. Raises UserError."""
         column = self._score_column(fields)
         if column is None or (cells.is_empty(fields[column]) and not self.scored):
@@ -298,7 +318,7 @@ class TextGroups(NamedColumns):
         texts = [text for example in examples for text in self.prompted(example)]
         rows, records = iter(tokenizer.encode_batch(texts)), []
         for example in examples:
-            scores = np.zeros(self.readings - 1, np.float32)
+            scores = np.zeros(self.numbered, np.float32)
             scores[: len(example.scores)] = example.scores
             record = {f"text_{number}": next(rows) for number in range(len(example.texts))}
             records.append({**record, "scores": scores / np.float32(self.highest or 1.0)})
@@ -320,7 +340,7 @@ class TextGroups(NamedColumns):
         return groups, remarks
 
 
-def _first(place: str, fields: Cells, names: Sequence[str]) -> tuple[str, object]:
+def first_cell(place: str, fields: Cells, names: Sequence[str]) -> tuple[str, object]:
     """Returns (column, cell) of the first name that a row has. Raises UserError."""
     column = next((name for name in names if name in fields), None)
     if column is None:
@@ -336,7 +356,7 @@ def _parts(value: object) -> Sequence[object]:
     return value if isinstance(value, list | tuple | np.ndarray) else [value]
 
 
-def _texts(place: str, column: str, value: object) -> list[str]:
+def texts_in(place: str, column: str, value: object) -> list[str]:
     """Returns the texts of a cell, a text or a list of JSON. Raises UserError for an empty one."""
     parts = _parts(value)
     if not len(parts):

@@ -45,6 +45,25 @@ def of_lists(
     return {name: float(np.mean(values)) for name, values in figures.items()}
 
 
-def _gain(grades: Sequence[int]) -> float:
+def _gain(grades: Sequence[float]) -> float:
     """Returns the discounted gain of grades in their order; negative grades count 0."""
     return float(sum(max(g, 0) / np.log2(place + 1) for place, g in enumerate(grades, 1)))
+
+
+def of_reranked(lists: Sequence[Sequence[float]], top: int = 10) -> dict[str, float]:
+    """Returns the means over lists of nDCG, the reciprocal rank and average precision.
+
+    lists  grades of the texts of each list, the first in the ranking first. A text is relevant with
+           a grade above 0; each list has one
+    """
+    figures: dict[str, list[float]] = {f"ndcg_at_{top}": [], f"mrr_at_{top}": [], "map": []}
+    for grades in lists:
+        relevant = np.asarray(grades) > 0
+        precision = np.cumsum(relevant) / np.arange(1, len(grades) + 1)
+        hits = np.flatnonzero(relevant[:top])
+        best = sorted(grades, reverse=True)
+        figures["map"].append(precision[relevant].mean())
+        figures[f"mrr_at_{top}"].append(1 / (1 + hits[0]) if len(hits) else 0.0)
+        figures[f"ndcg_at_{top}"].append(_gain(grades[:top]) / _gain(best[:top]))
+    return {name: float(np.mean(values)) if values else float("nan")
+            for name, values in figures.items()}  # fmt: skip
