@@ -7,6 +7,7 @@ measured by the similarity of its vectors.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -37,8 +38,9 @@ def predict(
     """Returns the scores [K] of the texts of each list."""
     if not is_cross_encoder(model) and has_encoder(model):
         return _similarities(model, examples, batch), Remarks()
-    groups, remarks = rows_of(model, spec, examples, length)
     sizes = [len(example.texts) - 1 for example in examples]
+    spec = dataclasses.replace(spec, negatives=max(sizes) - 1)
+    groups, remarks = rows_of(model, spec, examples, length)
     rows = [[row] for group, size in zip(groups, sizes, strict=True) for row in group[:size]]
     scores = np.array(scored(model, HEAD, rows, batch), np.float32).reshape(len(rows))
     return np.split(scores, np.cumsum(sizes)[:-1]), remarks
