@@ -46,6 +46,8 @@ FIXED: tuple[dict[str, Any], ...] = (
     {"queries": 4096, "keys": 4096},
     {"compute": "float32", "dtype": "float32"},
     {"dtype": "float32", "extras": ["order"]},
+    {"relative": 64, "extras": ["by_key"]},
+    {"relative": 64, "extras": ["by_key", "dropout"], "queries": 2048, "keys": 2048},
 )
 PLAIN = {"compute": "bfloat16", "dtype": "bfloat16", "width": 64, "queries": 512, "keys": 512}
 EXTRAS = ("bias", "distances", "types", "values", "order", "strict", "group", "allow", "dropout")

@@ -91,6 +91,7 @@ KERNELS = (
     Kernel("attention, backward", "attention.tpu_block", "tpu", _TPUS, _TPU),
     Kernel("attention, forward", "attention.gpu_pipeline", "gpu", _CUDA, _GPU, _H200),
     Kernel("attention, backward", "attention.gpu_pipeline", "gpu", _CUDA, _GPU, _H200),
+    Kernel("attention with scores by key", "attention.gpu_pipeline", "gpu", _CUDA, _GPU),
     Kernel("cross-entropy, forward", "cross_entropy.tpu", "tpu", _TPUS, _TPU),
     Kernel("cross-entropy, backward", "cross_entropy.tpu", "tpu", _TPUS, _TPU),
     Kernel("scale-mask-softmax, forward and backward", "softmax.tpu", "tpu", _TPUS, _TPU),

@@ -66,6 +66,7 @@ class Candidate:
     platforms  where it may run; () is everywhere
     where      these platforms in words
     needs      a package that must be installed
+    untried    extras of a question with which it has run on no device: "auto" refuses it there
     """
 
     name: str
@@ -73,6 +74,7 @@ class Candidate:
     platforms: tuple[str, ...] = ()
     where: str = "every platform"
     needs: str | None = None
+    untried: tuple[str, ...] = ()
 
     def runs_on(self, platform: str) -> bool:
         """Whether it may run on a platform."""
@@ -107,12 +109,14 @@ class Question:
     compute      "float32" or "bfloat16"
     definition   name of the candidate to take if no other is better
     key          the class in words; equal for equal classes
+    extras       names of what is added to the computation
     """
 
     kind: str
     definition: str
     compute: str
     key: str
+    extras: tuple[str, ...] = ()
 
     def cases(self) -> list[Case]:
         """Returns drawn cases; the last is timed. A module may refuse the others."""
@@ -289,6 +293,8 @@ def checked(question: Question, candidates: Sequence[Candidate]) -> Answer:
         """Returns (name of the table, programs with their cases or a reason)."""
         if one.name in lost:
             return "left out", faults.REASON
+        if untried := {*one.untried} & {*question.extras}:
+            return "refused", f"no device has run it with {', '.join(sorted(untried))}"
         try:
             with jax.default_device(place):  # it holds for a thread
                 module = one.load()

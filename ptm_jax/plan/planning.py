@@ -9,7 +9,7 @@ from collections import defaultdict
 from typing import Any
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.system import Experiment
+from ptm_jax.core.system import Experiment, in_phase
 from ptm_jax.mesh import rules as tables
 from ptm_jax.mesh.chips import GIB, Topology, devices
 from ptm_jax.mesh.collectives import collectives
@@ -181,10 +181,10 @@ def model(config, topology, sizes, phase, work, *, efficiency=1.0, mesh=None) ->
 
 
 def prepared(config: Experiment, topology: Topology, phase: int | None):
-    """Returns (the published experiment on a fitted mesh, the mesh, the phase).
+    """Returns (the published experiment in a phase on a fitted mesh, the mesh, the phase).
     Raises UserError for an unknown phase.
 
-    The default phase is the one with most tokens per batch."""
+    The default phase is the one with most tokens per batch. Its changes are applied."""
     config = lowering.published(config)
     sizes = mesh_of(config, topology)
     config = dataclasses.replace(config, mesh=tuple(sizes.items()), rules=rules_of(config, sizes))
@@ -197,7 +197,7 @@ def prepared(config: Experiment, topology: Topology, phase: int | None):
         raise UserError(
             f"there is no phase {phase}; {config.system.name} has {len(phases)}, counted from 0"
         )
-    return config, sizes, phase
+    return dataclasses.replace(config, system=in_phase(config.system, phase)), sizes, phase
 
 
 def _plan(

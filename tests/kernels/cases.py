@@ -14,9 +14,8 @@ from ptm_jax.kernels import reference
 from ptm_jax.kernels.scores import ByKey, Relative, Scores, Types
 
 SCORES = ("bias", "distances", "relative", "types", "values")
-ALL = (*SCORES, "by_key")
-"""With the term that only the reference and the blocked path compute."""
-EXTRAS = (*SCORES, "allow", "group", "window")
+ALL, MASKS = (*SCORES, "by_key"), ("allow", "group", "window")
+EXTRAS = (*ALL, *MASKS)
 ORDERS = ("none", "causal", "prefix", "strict")
 
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import ALL, EXTRAS, Case, agree, cases, grid, numbers, scores_of, visibility
+from cases import ALL, MASKS, SCORES, Case, agree, cases, grid, numbers, scores_of, visibility
 from hypothesis import given
 
 from ptm_jax.core.precision import Precision
@@ -22,7 +22,7 @@ MANY = cases(
     queries=[1, 13, 16, 37],
     keys=[1, 16, 37, 48],
     heads=[1, 2, 3],
-    extras=(*EXTRAS, "by_key", "places", "cap"),
+    extras=(*SCORES, *MASKS, "by_key", "places", "cap"),
 )
 SMALL = Case(queries=37, keys=37, extras=frozenset(ALL), dropout=0.3)
 

@@ -10,16 +10,16 @@ import jax
 import jax.numpy as jnp
 import mosaic_interpreter as machine
 import pytest
-from cases import Case, agree, cases, grid, numbers, scores_of, visibility
+from cases import MASKS, SCORES, Case, agree, cases, grid, numbers, scores_of, visibility
 from hypothesis import assume, given
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Visibility
 from ptm_jax.kernels import attention, reference
-from ptm_jax.kernels.attention import gpu, gpu_tile
+from ptm_jax.kernels.attention import gpu, gpu_slant
 from ptm_jax.kernels.attention.arguments import Arguments
-from ptm_jax.kernels.scores import Relative, Scores
+from ptm_jax.kernels.scores import ByKey, Relative, Scores
 
 interpreter = pytest.mark.skipif(machine.absent() is not None, reason=machine.absent() or "")
 HALF = Precision("bfloat16")
@@ -44,6 +44,9 @@ CASES = {
     ),
     "relative keys and values across tiles, with dropout": Case(
         keys=75, rows=1, heads=1, width=16, extras=frozenset({"relative", "values"}), dropout=0.1
+    ),
+    "disentangled scores across tiles": Case(
+        70, 75, rows=1, heads=1, width=16, extras=frozenset({"relative", "by_key"})
     ),
     "one query of wide heads, keys of another length, a shared bias": Case(
         1,
@@ -84,6 +87,7 @@ def test_two_teams_walk_the_blocks_that_are_seen_and_do_not_race():
         keys=[1, 3, 37, 64, 65, 129],
         rows=[1, 2],
         width=[8, 33, 64, 72],
+        extras=[*SCORES, *MASKS],
     )
 )
 def test_any_lengths_widths_masks_and_scores(case):
@@ -137,6 +141,9 @@ LOWERED = {
     "distances and dropout, heads of 256": Case(
         70, 70, rows=1, width=256, extras=frozenset({"distances"}), dropout=0.1
     ),
+    "disentangled scores": Case(
+        70, 70, rows=1, width=64, extras=frozenset({"relative", "by_key"}), relative=1
+    ),
     "relative keys and values": Case(
         70, 70, rows=1, width=64, extras=frozenset({"relative", "values"}), relative=1
     ),
@@ -162,7 +169,7 @@ def test_the_kernels_and_their_gradients_lower_for_cuda(name):
 def test_shifted_lines_are_not_read_by_four_threads_at_once():
     """JAX 0.11 reads groups of four by ldmatrix, which faults on lines that start anywhere (seen on
     an H200)."""
-    layout = gpu_tile.LOOSE.to_mgpu()
+    layout = gpu_slant.LOOSE.to_mgpu()
     assert layout.tiled_tiling_shape[layout.lane_dims[-1]] % 4
 
 
@@ -199,6 +206,9 @@ def test_what_it_cannot_compute_is_refused():
         distances=jnp.zeros((1, 9)), q_places=places, k_places=places
     )
     assert "wider than the heads" in refused(relative=Relative(zeros(32), table(32)))
+    assert "wider than the heads" in refused(by_key=ByKey(zeros(32), table(32)))
+    both = {"relative": Relative(zeros(64), table(64)), "by_key": ByKey(zeros(64), table(64))}
+    assert refused(64, **both) is None
     assert "shared memory" in refused(
         256, relative=Relative(zeros(256), table(256)), values=table(256)
     )

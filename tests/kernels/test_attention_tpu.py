@@ -1,6 +1,8 @@
 """The TPU kernels of attention in interpret mode, against the float64 reference: result and all
 gradients."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +16,7 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Visibility
 from ptm_jax.kernels.attention import tpu
 from ptm_jax.kernels.attention.arguments import Arguments
-from ptm_jax.kernels.scores import Scores
+from ptm_jax.kernels.scores import ByKey, Relative, Scores
 
 
 def check(case, tolerance=1e-5, precision="float32", interpret=True):
@@ -44,6 +46,24 @@ def test_everything_at_once():
     check(Case(queries=24, keys=40, order="causal", extras=frozenset(EXTRAS), dropout=0.2))
 
 
+DISENTANGLED = frozenset({"relative", "by_key"})
+
+
+@pytest.mark.parametrize(
+    "length", [64, *(pytest.param(length, marks=pytest.mark.full) for length in (192, 320, 704))]
+)
+def test_disentangled_scores_of_whole_blocks(length):
+    """Padded packed rows with dropout, in the blocks that the kernel chooses."""
+    case = Case(length, length, extras=DISENTANGLED, relative=1, heads=1, dropout=0.1, block=None)
+    check(dataclasses.replace(case, rows=1 if length > 320 else 2, seed=length))
+
+
+@pytest.mark.full
+def test_tables_that_reach_less_far_than_the_rows():
+    """Blocks of equal lines are kept once: tables of 7 and 41 distances in rows of 5 blocks."""
+    check(Case(block=8, heads=1, rows=1, extras=frozenset({"values", "by_key"})))
+
+
 @pytest.mark.full
 def test_the_interpreter_of_a_core_agrees():
     """Memory is no number before it is written, and parallel steps of the grid come in any
@@ -54,9 +74,8 @@ def test_the_interpreter_of_a_core_agrees():
 
 @pytest.mark.full
 def test_bfloat16():
-    check(
-        Case(extras=frozenset({"distances"}), shared=frozenset({"rows", "heads"})), 2e-2, "bfloat16"
-    )
+    extras = frozenset({"distances", *DISENTANGLED})
+    check(Case(extras=extras, shared=frozenset({"rows", "heads"})), 2e-2, "bfloat16")
 
 
 def plain(q, k, v, visibility, **given):
@@ -112,7 +131,11 @@ def test_refusals():
     assert refused(q_places=places, k_places=places) is None
     table = {"distances": jnp.zeros((1, 3)), "q_places": places, "k_places": places}
     assert refused(**table) == "distances with places that are not in order; take impl='xla'"
-    assert "more than a core holds" in refused(values=jnp.zeros((3, 1, 64)))
+    long = jnp.zeros((2 * 8192 + 1, 1, 64))
+    assert "more than a core holds" in refused(values=long)
+    assert "more than a core holds" in refused(by_key=ByKey(x, long))
+    short = jnp.zeros((2 * 512 + 1, 1, 64))
+    assert refused(relative=Relative(x, short), by_key=ByKey(x, short), values=short) is None
     with pytest.raises(
         UserError, match="^the TPU kernel of attention cannot do distances with places"
     ):

@@ -88,7 +88,7 @@ def of_kernels(chip, case, width, compute):
     from ptm_jax.core.precision import Precision
     from ptm_jax.core.types import Visibility
     from ptm_jax.kernels.attention import attention
-    from ptm_jax.kernels.scores import Relative, Scores, Types
+    from ptm_jax.kernels.scores import ByKey, Relative, Scores, Types
     from ptm_jax.mesh.layout import layout_of
 
     mesh = mesh_of(chip)
@@ -106,6 +106,7 @@ def of_kernels(chip, case, width, compute):
         relative=Relative(tokens, table),
         types=Types(shape(rows, length, heads, 2, dtype=jnp.float32), field, field),
         values=shape(129, 1, width),
+        by_key=ByKey(tokens, table),
     )
     t5 = Scores(distances=everything.distances)
     names = "q_segments", "k_segments", "q_order", "k_order", "q_group", "k_group"

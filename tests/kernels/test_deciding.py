@@ -99,6 +99,24 @@ GIVEN = (
 )
 
 
+def test_what_no_device_has_run_is_not_taken(monkeypatch):
+    """The Hopper kernel waits for a card with scores by key, and only with these."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Extra(Square):
+        key = "squares and more"
+        extras: tuple[str, ...] = ("more",)
+
+    monkeypatch.setattr(deciding, "_timed", lambda programs: dict.fromkeys(programs, 1.0))
+    waits = dataclasses.replace(GIVEN[1], untried=("more",))
+    assert {*deciding.ask(Square(), (GIVEN[0], waits), "tpu").seconds} == {"reference", "slower"}
+    answer = deciding.ask(Extra(), (GIVEN[0], waits), "tpu")
+    assert {*answer.seconds} == {"reference"}
+    assert answer.refused == {"slower": "no device has run it with more"}
+    untried = {(one.name, *one.platforms): one.untried for one in candidates.CANDIDATES}
+    assert untried["pallas", "gpu"] == ("by_key",) and untried["pallas", "tpu"] == ()
+
+
 def test_a_candidate_that_is_wrong_is_left_out_with_a_line(monkeypatch, capsys):
     """Wrong by hand: the result, its gradient, not a number, raising, not there. A right one that
     is slower comes later."""
@@ -464,6 +482,7 @@ EXTRAS = (
     "bias",
     "bias of rows",
     "distances",
+    "by_key",
     "types",
     "values",
     "places",

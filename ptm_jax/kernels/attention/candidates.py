@@ -37,7 +37,7 @@ CANDIDATES = (
     Candidate("xla", _module("blocked")),
     Candidate("native", _module("cpu"), ("cpu",), "CPUs"),
     Candidate("pallas", _module("tpu"), ("tpu",), "TPUs and Hopper GPUs"),
-    Candidate("pallas", _module("gpu"), ("gpu",), "TPUs and Hopper GPUs"),
+    Candidate("pallas", _module("gpu"), ("gpu",), "TPUs and Hopper GPUs", untried=("by_key",)),
     Candidate("splash", _module("splash"), ("tpu",), "TPUs"),
     Candidate("cudnn", _module("cudnn"), ("gpu",), "NVIDIA's GPUs"),
     Candidate("tokamax", _module("tokamax"), ("tpu", "gpu"), "TPUs and GPUs", needs="tokamax"),

@@ -1,7 +1,9 @@
 """Attention on a Hopper GPU (H100, H200) by Pallas on Mosaic GPU, with wgmma, TMA and warpgroups.
 
-On an H200 (JAX 0.11.2) result and gradients agree with the definition for all terms, masks, and
-dropout (benchmarks/device.md). It also agrees with it in JAX's interpreter.
+On an H200 (JAX 0.11.2) result and gradients agree with the definition for all masks, dropout, and
+all terms but scores by key (benchmarks/device.md). It also agrees with it in JAX's interpreter.
+Scores by key (`by_key`, disentangled attention) have run in the interpreter only and are compiled
+for the card: "auto" does not take them until a card has run them (`Candidate.untried`).
 
 The algorithm is FlashAttention (Dao et al. 2022, algorithms 1 and 4) with specialised warps (Shah
 et al. 2024, FlashAttention-3, section 3.1):
@@ -16,7 +18,8 @@ et al. 2024, FlashAttention-3, section 3.1):
 4. The kernel writes the result and the log-sums; the backward pass recomputes the weights.
 5. Scores by query and distance (Transformer-XL, NEZHA) are one product of the tile's queries with
    the 127 lines of the table that it needs. In shared memory, reading lines of 128 as lines of 127
-   moves them to their keys (`slanted`).
+   moves them to their keys (`slanted`). Scores by key are the same of the tile's keys, turned
+   (`slanted_keys`): the table's lines are in the order of falling distances.
 6. `gpu_backward` has a kernel for the gradient of queries (loop over keys), one for keys and values
    (loop over queries), and one for each operand that rows or diagonals share (bias, distances,
    tables). No kernel uses atomic additions, so results are deterministic.
@@ -30,8 +33,8 @@ Lk] several times. The gradient of a bias visits every tile. The gradient of tab
 tile of a diagonal with a visible tile. To check first on a device: JAX's own Hopper kernel refuses
 causal masks under CUDA 12.8.0 to 12.9.0, because ptxas miscompiles them there. Refuses (`refusal`)
 float32 (wgmma has only tf32, accurate to 1e-3), heads wider than 256, scores by distance with
-irregular positions, relative queries wider than the heads, and sizes beyond shared memory (tables
-with heads over 128).
+irregular positions, relative queries or keys wider than the heads, and sizes beyond shared memory
+(tables with heads over 128).
 """
 
 from __future__ import annotations
@@ -47,7 +50,8 @@ from ptm_jax.core.streams import row_seeds
 from ptm_jax.core.types import Array
 from ptm_jax.kernels.attention import gpu_backward, gpu_forward
 from ptm_jax.kernels.attention.arguments import Arguments, meets, padded, refuses_cap, spans
-from ptm_jax.kernels.attention.gpu_tile import MEMORY, SIZE, WIDE, Plan
+from ptm_jax.kernels.attention.gpu_slant import SIZE, WIDE
+from ptm_jax.kernels.attention.gpu_tile import MEMORY, TABLES, Plan
 from ptm_jax.kernels.scores import most, skew, unskew
 
 
@@ -63,15 +67,18 @@ def refusal(q: Array, k: Array, args: Arguments) -> str | None:
         )
     if q.shape[-1] > 256:
         return f"the GPU kernel takes heads of at most 256, not {q.shape[-1]}: take impl='xla'"
-    if scores.by_key is not None:
-        return "the GPU kernel has no scores.by_key: take impl='xla'"
     if "places" in args.fields():
         return "the GPU kernel counts distances of places one after the other: take impl='xla'"
-    if scores.relative is not None and scores.relative.queries.shape[-1] != q.shape[-1]:
-        return (
-            "relative queries are wider than the heads, which the GPU kernel does not take: "
-            "take impl='xla'"
-        )
+    states = {
+        "relative queries": scores.relative and scores.relative.queries,
+        "keys with a table": scores.by_key and scores.by_key.keys,
+    }
+    for name, x in states.items():
+        if x is not None and x.shape[-1] != q.shape[-1]:
+            return (
+                f"{name} are wider than the heads, which the GPU kernel does not take: "
+                "take impl='xla'"
+            )
     if _shared(_plan(q, k, args)) > MEMORY:
         held = " and ".join(scores.holds)
         return (
@@ -111,6 +118,7 @@ def _plan(q, k, args):
         "allow": args.visibility.allow,
         "window": scores.relative,
         "mixes": scores.values,
+        "key_window": scores.by_key,
     }
     plan = Plan(
         rows=rows,
@@ -139,7 +147,7 @@ def _plan(q, k, args):
 def _shared(plan):
     """Returns the bytes of shared memory of the kernel that needs most."""
     teams, stages, side = plan.teams, plan.stages, 2 * SIZE * plan.width
-    tables = plan.has("window") + plan.has("mixes")
+    tables = sum(plan.has(name) for name in TABLES)
     slant = 4 * SIZE * WIDE if tables else 0
     added = (
         sum({"bias": 4, "toeplitz": 4, "allow": 2}.get(name, 0) for name in plan.holds)
@@ -147,11 +155,11 @@ def _shared(plan):
         * SIZE
     )
     added += tables * 2 * side
-    by_query = 2 + plan.has("window")
+    by_query, by_key = 2 + plan.has("window"), 2 + plan.has("key_window")
     small = stages * SIZE * (2 * len(plan.fields) + 2) * 4 + teams * SIZE * 3 * 4
-    walk = 2 * min(teams, stages) * side + by_query * max(teams, stages) * side
+    walk = max(by_key * teams + by_query * stages, by_query * teams + by_key * stages) * side
     walk += stages * teams * added + teams * (SIZE * SIZE * 2 + slant)
-    shared = (2 + by_query) * stages * side + stages * added + SIZE * WIDE * 2 + slant
+    shared = (by_key + by_query) * stages * side + stages * added + SIZE * WIDE * 2 + slant
     return max(walk, shared) + small
 
 
@@ -169,6 +177,9 @@ def _given(plan, q, k, v, scores):
     if scores.relative is not None:
         arrays["relative"] = pad(scores.relative.queries, plan.queries)
         arrays["window"] = _lines(plan, scores.relative.table)
+    if scores.by_key is not None:
+        arrays["by_key"] = pad(scores.by_key.keys, plan.keys)
+        arrays["key_window"] = _lines(plan, scores.by_key.table, falling=True)
     if scores.values is not None:
         arrays["mixes"] = _lines(plan, scores.values)
     if scores.types is not None:
@@ -177,17 +188,17 @@ def _given(plan, q, k, v, scores):
     return arrays
 
 
-def _every(plan, table, axis):
+def _every(plan, table, axis, falling=False):
     """Returns a table's lines for all Lq + Lk distances of the padded lengths, by a pad and a
     slice.
 
-    Its gradient is then a sum in a fixed order."""
+    Its gradient is then a sum in a fixed order. `falling`: from the greatest distance on."""
     _, queries, keys = plan.full_size
-    first, count, limit = (
-        queries - keys - (plan.queries - 1),
-        plan.queries + plan.keys,
-        most(table, axis),
-    )
+    if falling:
+        first, table = keys - queries - (plan.keys - 1), jnp.flip(table, axis)
+    else:
+        first = queries - keys - (plan.queries - 1)
+    count, limit = plan.queries + plan.keys, most(table, axis)
     before, after = max(0, -limit - first), max(0, first + count - 1 - limit)
     sides = [(before, after) if i == axis else (0, 0) for i in range(table.ndim)]
     return jax.lax.slice_in_dim(
@@ -203,10 +214,10 @@ def _shifted(plan, distances):
     return skew(lines, line.shape[1] - SIZE)
 
 
-def _lines(plan, table):
+def _lines(plan, table, falling=False):
     """Returns the line of every distance, [H or 1, Lq + Lk, K], from a table [2 M + 1, H or 1,
     K]."""
-    every_line = _every(plan, table.astype(jnp.float32), 0).astype(jnp.bfloat16)
+    every_line = _every(plan, table.astype(jnp.float32), 0, falling).astype(jnp.bfloat16)
     return padded(every_line.transpose(1, 0, 2), {2: plan.width})
 
 

@@ -12,7 +12,15 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from ptm_jax.kernels.attention import gpu_pipeline as pipe
 from ptm_jax.kernels.attention import gpu_tile as tile
-from ptm_jax.kernels.attention.gpu_tile import COLUMNS, ROWS, SIZE, WIDE, Plan
+from ptm_jax.kernels.attention.gpu_slant import (
+    SIZE,
+    WIDE,
+    load,
+    straightened,
+    straightened_keys,
+    zeros,
+)
+from ptm_jax.kernels.attention.gpu_tile import COLUMNS, ROWS, TABLES, Plan
 
 
 def of_added(plan: Plan, arrays: dict, name: str):
@@ -21,10 +29,10 @@ def of_added(plan: Plan, arrays: dict, name: str):
     The bias sums over the rows and heads that share it, the others over rows and along diagonals.
     Each block of threads computes one tile of the result."""
     stages = plan.stages
-    memory = tile.matrices(plan, (*tile.by_query(plan), "k", "v"), stages) | tile.extra_memory(plan)
+    memory = tile.matrices(plan, _states(plan), stages) | tile.extra_memory(plan)
     memory |= {key: plgpu.SMEM((stages, SIZE), jnp.float32) for key in ("total", "inner")}
     memory |= {key: tile.integers(plan) for key in ("q_fields", "k_fields")}
-    table = name in ("window", "mixes")
+    table = name in TABLES
     if table:
         memory["straight"] = tile.memory((SIZE, WIDE))
     else:
@@ -41,13 +49,18 @@ def of_added(plan: Plan, arrays: dict, name: str):
         walk = (
             _bias_walk(plan, shape, out)
             if name == "bias"
-            else _diagonal_walk(plan, arrays, out, table)
+            else _diagonal_walk(plan, arrays, out, name)
         )
         _added_block(tile.Run(plan, arrays, memory), name, walk, barriers)
 
-    scratch = [memory, pipe.barriers(plan, 6 + len(tile.by_query(plan)) + tile.extras(plan))]
+    scratch = [memory, pipe.barriers(plan, 4 + len(_states(plan)) + tile.extras(plan))]
     slope = pipe.launch(plan, body, [pipe.struct(shape, jnp.float32)], scratch, grid, arrays)[0]
     return _overlapped(slope, arrays[name].shape) if table else slope
+
+
+def _states(plan: Plan) -> tuple[str, ...]:
+    """Returns the names of the matrices with a line per query or key."""
+    return *tile.by_query(plan), *tile.by_key(plan)
 
 
 def _overlapped(slope, shape):
@@ -83,9 +96,11 @@ def _bias_walk(plan, shape, out):
     )
 
 
-def _diagonal_walk(plan, arrays, out, table):
+def _diagonal_walk(plan, arrays, out, name):
     """Returns the same as `_bias_walk` for scores by distance: all rows and all tiles of one
-    diagonal."""
+    diagonal.
+
+    The lines of keys are in the order of falling distances."""
     head, diagonal = lax.axis_index("head"), lax.axis_index("diagonal")
     q_blocks, k_blocks = plan.queries // SIZE, plan.keys // SIZE
     apart = diagonal - (q_blocks - 1)
@@ -96,20 +111,20 @@ def _diagonal_walk(plan, arrays, out, table):
         return lax.div(step, end - begin), head, block * SIZE, (block + apart) * SIZE
 
     steps = jnp.where(arrays["diagonals"][diagonal] > 0, plan.rows * (end - begin), 0)
-    return (
-        steps,
-        place,
-        out.at[head, diagonal] if table else out.at[head, :, pl.ds(diagonal * SIZE, SIZE)],
-    )
+    if name == "toeplitz":
+        return steps, place, out.at[head, :, pl.ds(diagonal * SIZE, SIZE)]
+    falling = q_blocks + k_blocks - 2 - diagonal
+    return steps, place, out.at[head, falling if name == "key_window" else diagonal]
 
 
 def _added_block(run, name, walk, barriers):
     (plan, arrays, memory), (steps, where, out) = run, walk
-    table = name in ("window", "mixes")
+    table = name in TABLES
 
     def copy(step, slot, arrived):
         row, head, q0, k0 = where(step)
-        for side, start in (*((side, q0) for side in tile.by_query(plan)), ("k", k0), ("v", k0)):
+        for side in _states(plan):
+            start = q0 if side in tile.by_query(plan) else k0
             plgpu.copy_gmem_to_smem(
                 arrays[side].at[row, pl.ds(start, SIZE), head], memory[side].at[slot], arrived
             )
@@ -128,23 +143,27 @@ def _added_block(run, name, walk, barriers):
         spot = tile.Spot(place, slot, team)
         rows = tile.staged(plan, memory["q_fields"], slot, ROWS)
         columns = tile.staged(plan, memory["k_fields"], slot, COLUMNS)
-        sums = [tile.load(memory[line].at[slot], ROWS) for line in ("total", "inner")]
+        sums = [load(memory[line].at[slot], ROWS) for line in ("total", "inner")]
         types = tile.types_of(plan, arrays, row, head, q0)
-        q, g, k, v = (memory[side].at[slot] for side in ("q", "g", "k", "v"))
-        more = memory["relative"].at[slot] if plan.has("window") else None
-        scored = tile.scores(run, spot, (q, k, more), (rows, columns), types)
+        _, _, relative, keys = sides = tile.states(run, slot, slot)
+        g, v = memory["g"].at[slot], memory["v"].at[slot]
+        scored = tile.scores(run, spot, sides, (rows, columns), types)
         weights, ds = tile.slopes(run, spot, scored, (g, v), sums)
         if not table:
             return state + ds
-        x, side = (ds * plan.scale, more) if name == "window" else (weights, g)
-        memory["straight"][...] = tile.straightened(memory["slant"].at[team], x).astype(
-            jnp.bfloat16
-        )
+        x, side = {
+            "window": (ds * plan.scale, relative),
+            "key_window": (ds * plan.scale, keys),
+            "mixes": (weights, g),
+        }[name]
+        straight = straightened_keys if name == "key_window" else straightened
+        by_line = straight(memory["slant"].at[team], x)
+        memory["straight"][...] = by_line.astype(jnp.bfloat16)
         plgpu.commit_smem()
         return tile.added(state, tile.turned(memory["straight"]), side)
 
     def first(team):
-        return (), tile.zeros(plan.width, WIDE) if table else tile.zeros(SIZE)
+        return (), zeros(plan.width, WIDE) if table else zeros(SIZE)
 
     def last(team, state):
         if table:

@@ -11,7 +11,8 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from ptm_jax.kernels.attention import gpu_pipeline as pipe
 from ptm_jax.kernels.attention import gpu_tile as tile
-from ptm_jax.kernels.attention.gpu_tile import COLUMNS, LOW, SIZE, Plan
+from ptm_jax.kernels.attention.gpu_slant import SIZE, straightened, zeros
+from ptm_jax.kernels.attention.gpu_tile import COLUMNS, LOW, Plan
 
 
 def forward(plan: Plan, arrays: dict):
@@ -22,13 +23,14 @@ def forward(plan: Plan, arrays: dict):
     teams, stages = plan.teams, plan.stages
     sides = ("q", "relative") if plan.has("window") else ("q",)
     memory = (
-        tile.matrices(plan, ("k", "v"), stages)
+        tile.matrices(plan, tile.by_key(plan), stages)
         | tile.matrices(plan, sides, teams)
         | tile.extra_memory(plan)
     )
     memory |= {"fields": tile.integers(plan), "total": plgpu.SMEM((teams, SIZE), jnp.float32)}
     barrier = plgpu.Barrier(num_arrivals=len(sides), num_barriers=teams)
-    scratch = [memory, pipe.barriers(plan, 3 + teams * tile.extras(plan)), barrier]
+    copies = len(tile.by_key(plan)) + 1 + teams * tile.extras(plan)
+    scratch = [memory, pipe.barriers(plan, copies), barrier]
     grid = (("head", plan.heads), ("block", plan.queries // (teams * SIZE)), ("row", plan.rows))
     out = [
         pipe.struct((plan.rows, plan.queries, plan.heads, plan.width), jnp.bfloat16),
@@ -60,7 +62,7 @@ def _block(plan, sides, arrays, *refs):
             )
         plgpu.barrier_wait(barrier.at[team])
         fixed = tile.row_fields(plan, arrays, row, q0), tile.types_of(plan, arrays, row, head, q0)
-        return fixed, (tile.line(LOW), tile.line(0.0), tile.zeros(plan.width))
+        return fixed, (tile.line(LOW), tile.line(0.0), zeros(plan.width))
 
     def compute(step, slot, team, fixed, state):
         rows, types = fixed
@@ -68,12 +70,8 @@ def _block(plan, sides, arrays, *refs):
         columns = tile.staged(plan, memory["fields"], slot, COLUMNS)
         place = row, head, queries(team), (begin + step) * SIZE
         spot = tile.Spot(place, slot * plan.teams + team, team)
-        tiles = (
-            memory["q"].at[team],
-            memory["k"].at[slot],
-            memory["relative"].at[team] if plan.has("window") else None,
-        )
-        s, seen = tile.scores(run, spot, tiles, (rows, columns), types)
+        sides = tile.states(run, team, slot)
+        s, seen = tile.scores(run, spot, sides, (rows, columns), types)
         higher = jnp.maximum(top, jnp.where(seen, s, LOW).max(axis=1))
         weights = jnp.where(seen, jnp.exp(s - tile.across(higher)), 0.0)
         fade = jnp.exp(top - higher)
@@ -83,7 +81,7 @@ def _block(plan, sides, arrays, *refs):
         mixed = mixed * lax.broadcast_in_dim(fade, mixed.shape, [0])
         mixed = tile.added(mixed, weights.astype(jnp.bfloat16), memory["v"].at[slot])
         if plan.has("mixes"):
-            straight = tile.straightened(memory["slant"].at[team], weights).astype(jnp.bfloat16)
+            straight = straightened(memory["slant"].at[team], weights).astype(jnp.bfloat16)
             mixed = tile.added(mixed, straight, memory["mixes"].at[spot.number])
         return higher, total, mixed
 

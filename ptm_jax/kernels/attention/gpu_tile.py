@@ -15,7 +15,6 @@ Follows JAX's documentation of Pallas on Mosaic GPU (docs/pallas/gpu) and Shah e
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -26,31 +25,23 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from ptm_jax.core.streams import counter_bits, least_kept
 from ptm_jax.kernels.attention.arguments import bounds_of
-
-SIZE = 64  # queries and keys of a tile: the height of a wgmma
-
-WIDE = 2 * SIZE  # lines of a table of distances that one tile reads: 127, padded by one
+from ptm_jax.kernels.attention.gpu_slant import (
+    SIZE,
+    TILE,
+    WIDE,
+    load,
+    slanted,
+    slanted_keys,
+)
 
 LOW = -1e30
 
+TABLES = ("window", "mixes", "key_window")
+"""Tables with a line for each distance, of which a tile reads 128."""
+
 MEMORY = 220 * 1024  # bytes of shared memory for a block of threads, without the compiler's share
 
-TILE = plgpu.Layout.WGMMA
-
-# A warp reads 32 numbers of one line, one per thread, so lines need no alignment. Threads are in
-# pairs: JAX 0.11 reads groups of four by ldmatrix, which faults on lines that start anywhere.
-LOOSE = plgpu.Layout.TILED(
-    plgpu.Tiling(((4, 32), (2,), (1,))), warp_dims=(-4,), lane_dims=(-3, -2), vector_dim=-1
-)
-
 ROWS, COLUMNS = plgpu.Layout.WGMMA.reduce(1), plgpu.Layout.WGMMA.reduce(0)
-
-# JAX 0.10 requires an index beside the reference, 0.11 does not.
-_INDEX = (
-    ((),)
-    if inspect.signature(plgpu.load).parameters["idx"].default is inspect.Parameter.empty
-    else ()
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,10 +118,8 @@ def extra_memory(plan: Plan) -> dict:
     extra = {
         name: memory((places, SIZE, SIZE), kind) for name, kind in kinds.items() if plan.has(name)
     }
-    extra |= {
-        name: memory((places, WIDE, plan.width)) for name in ("window", "mixes") if plan.has(name)
-    }
-    if plan.has("window") or plan.has("mixes"):
+    extra |= {name: memory((places, WIDE, plan.width)) for name in TABLES if plan.has(name)}
+    if any(plan.has(name) for name in TABLES):
         extra["slant"] = plgpu.SMEM((plan.teams, SIZE * WIDE), jnp.float32)
     return extra
 
@@ -145,9 +134,12 @@ def copy_extras(run: Run, arrived, number, place: tuple) -> None:
             here = arrays[name].at[of_row, of_head, pl.ds(q0, SIZE), pl.ds(k0, SIZE)]
             plgpu.copy_gmem_to_smem(here, places[name].at[number], arrived)
     first = k0 - q0 + (plan.queries - SIZE)
-    for name in ("window", "mixes"):
+    falling = q0 - k0 + (plan.keys - SIZE)
+    for name in TABLES:
         if plan.has(name):
-            here = arrays[name].at[0 if arrays[name].shape[0] == 1 else head, pl.ds(first, WIDE)]
+            of_head = 0 if arrays[name].shape[0] == 1 else head
+            lines = pl.ds(falling if name == "key_window" else first, WIDE)
+            here = arrays[name].at[of_head, lines]
             plgpu.copy_gmem_to_smem(here, places[name].at[number], arrived)
     if plan.has("toeplitz"):
         plgpu.copy_gmem_to_smem(
@@ -158,12 +150,12 @@ def copy_extras(run: Run, arrived, number, place: tuple) -> None:
 
 
 def copy_keys(run: Run, arrived, slot, queries: Callable, place: tuple) -> None:
-    """Starts the copies of 64 keys and values and of every team's added terms.
+    """Starts the copies of 64 keys, values and states, and of every team's added terms.
 
     `place` is (row, head, first key).
     """
     (plan, arrays, places), (row, head, k0) = run, place
-    for name in ("k", "v"):
+    for name in by_key(plan):
         plgpu.copy_gmem_to_smem(
             arrays[name].at[row, pl.ds(k0, SIZE), head], places[name].at[slot], arrived
         )
@@ -176,12 +168,7 @@ def copy_keys(run: Run, arrived, slot, queries: Callable, place: tuple) -> None:
 
 def extras(plan: Plan) -> int:
     """Returns the number of copies that `copy_extras` starts."""
-    return sum(plan.has(name) for name in ("bias", "toeplitz", "allow", "window", "mixes"))
-
-
-def load(ref, layout, optimized: bool = True):
-    """Loads a reference into registers; `optimized` refuses slow reads of shared memory."""
-    return plgpu.load(ref, *_INDEX, layout=layout, optimized=optimized)
+    return sum(plan.has(name) for name in ("bias", "toeplitz", "allow", *TABLES))
 
 
 def across(vector):
@@ -209,36 +196,6 @@ def added(sums, a, b):
     return pl.run_state(lambda place: plgpu.wgmma(place, a, b))(plgpu.ACC.init(sums))
 
 
-def slanted(slant, x):
-    """Selects [64, 64] from [64, 128].
-
-    Line i from column 63 - i on, the columns of distance j - i (`kernels.scores.skew`).
-
-    It is a view of shared memory that reads lines of 128 as lines of 127.
-    """
-    wide, view, square = _views(slant)
-    wide[...] = x
-    square[...] = load(view, LOOSE, optimized=False)
-    return load(square, TILE, optimized=False)
-
-
-def straightened(slant, x):
-    """The transpose of `slanted`, [64, 64] to [64, 128], with zeros elsewhere."""
-    wide, view, square = _views(slant)
-    square[...] = x
-    loose = load(square, LOOSE, optimized=False)
-    wide[...] = zeros(WIDE)
-    view[...] = loose
-    return load(wide, TILE, optimized=False)
-
-
-def _views(slant):
-    view = (
-        slant.at[pl.ds(SIZE - 1, SIZE * (WIDE - 1))].reshape(SIZE, WIDE - 1).at[:, pl.ds(0, SIZE)]
-    )
-    return slant.reshape(SIZE, WIDE), view, slant.at[pl.ds(0, SIZE * SIZE)].reshape(SIZE, SIZE)
-
-
 def turned(matrix):
     return matrix.transpose((1, 0))
 
@@ -246,10 +203,6 @@ def turned(matrix):
 def line(value: float):
     """Returns `value` for every query, [64]."""
     return plgpu.layout_cast(jnp.full((SIZE,), value, jnp.float32), ROWS)
-
-
-def zeros(width: int, lines: int = SIZE):
-    return plgpu.layout_cast(jnp.zeros((lines, width), jnp.float32), TILE)
 
 
 def row_fields(plan: Plan, arrays: dict, row, q0) -> dict:
@@ -312,15 +265,18 @@ def other_type(rows: dict, columns: dict):
 def scores(run: Run, spot: Spot, sides: tuple, fields: tuple[dict, dict], types: tuple):
     """Returns (scores [64, 64] float32, mask) of a tile.
 
-    `sides` are (queries, keys, relative queries) in shared memory; `fields` are the integers (of
-    the queries, of the keys); `types` is the result of `types_of`."""
+    `sides` is the result of `states`; `fields` are the integers (of the queries, of the keys);
+    `types` is the result of `types_of`."""
     (plan, _, places), (_, number, team) = run, spot
-    (q, k, relative), (rows, columns) = sides, fields
+    (q, k, relative, keys), (rows, columns) = sides, fields
     s = product(q, turned(k))
     if plan.has("window"):
         s += slanted(
             places["slant"].at[team], product(relative, turned(places["window"].at[number]))
         )
+    if plan.has("key_window"):
+        by_line = product(keys, turned(places["key_window"].at[number]))
+        s += slanted_keys(places["slant"].at[team], by_line)
     s *= plan.scale
     if plan.has("types"):
         same, other = types
@@ -369,6 +325,24 @@ def slopes(run: Run, spot: Spot, scored: tuple, sides: tuple, sums: tuple):
         keep = kept(plan, arrays, place)
         weights, above = dropped(plan, p, keep), dropped(plan, above, keep)
     return weights, p * (above - across(inner))
+
+
+def states(run: Run, of_query, of_key) -> tuple:
+    """Returns (queries, keys, relative queries, keys that read a table) of a tile.
+
+    In shared memory, at the given numbers; the last two are None without such scores."""
+    plan, _, places = run
+    return (
+        places["q"].at[of_query],
+        places["k"].at[of_key],
+        places["relative"].at[of_query] if plan.has("window") else None,
+        places["by_key"].at[of_key] if plan.has("key_window") else None,
+    )
+
+
+def by_key(plan: Plan) -> tuple[str, ...]:
+    """Returns the names of the matrices with a line per key."""
+    return ("k", "v", "by_key") if plan.has("key_window") else ("k", "v")
 
 
 def by_query(plan: Plan) -> tuple[str, ...]:

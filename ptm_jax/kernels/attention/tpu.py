@@ -11,17 +11,26 @@ all masks of `Visibility`:
    outside of them fetch and compute nothing. The grid has as many steps as the longest span, a
    number that may be traced: a layer whose window is w costs O(L w).
 3. For each (head, row, query block), loop over its key blocks: scores = scale (k q^T + relative +
-   types) + bias + distances, LOW where masked. Keep the running maximum, the running sum and the
-   rescaled sum of values.
+   by_key + types) + bias + distances, LOW where masked. Keep the running maximum, the running sum
+   and the rescaled sum of values.
 4. Draw dropout's bits from key, row and position, so both passes draw the same.
 5. Divide the result by the sum once, at the end. Keep the log-sums [B, H, Lq] for the backward
    pass.
 
+Disentangled attention (He et al. 2021, arXiv 2006.03654, equation 4) departs from its equation:
+the paper multiplies queries and keys by the 2 k vectors of distances and gathers [L, L] scores from
+the products [L, 2 k]. Here a distance has a line in a table, and a block of n scores on a side
+multiplies its queries and its keys by the 2 n lines of its distances; a rotation brings each
+product to its place. No [L, 2 k] product and no index is in memory. Lines of the same bucket are
+copies, whose gradients are summed outside of the kernel. Farther than the table reaches, blocks of
+scores share two blocks of lines.
+
 Memory: O(L) in addition to operands and result. The matrix of probabilities would take O(L^2): 134
 MB per layer in float32 at B 8, H 16, L 512, kept for the backward pass. Refuses (`refusal`) scores
-by distance with irregular positions, and tables of relative keys or values if their gradient does
-not fit into a core's memory. Also refuses dropout on rows of 2^32 or more probabilities. Not run on
-hardware: interpreted, and compiled for v4, v5e, v5p and v6e. "auto" does not select it.
+by distance with irregular positions, and tables if their gradient does not fit into a core's
+memory. Also refuses dropout on rows of 2^32 or more probabilities. Not run on hardware:
+interpreted, and compiled for v4, v5e, v5p and v6e. "auto" takes it only on a TPU that has compared
+it with the definition.
 """
 
 from __future__ import annotations
@@ -63,19 +72,19 @@ def refusal(q: Array, k: Array, args: Arguments) -> str | None:
     """Returns why the kernel cannot compute these shapes [B, L, H, K] and scores, or None."""
     if because := refuses_cap(args):
         return because
-    scores = args.scores
-    if scores.by_key is not None:
-        return "scores.by_key; take impl='xla'"
+    scores, lengths = args.scores, (q.shape[1], k.shape[1])
     distant = [name for name in scores.holds if name in BY_DISTANCE]
     if distant and not scores.regular:
         return f"{distant[0]} with places that are not in order; take impl='xla'"
-    widths = [] if scores.relative is None else [scores.relative.queries.shape[3]]
-    widths += [] if scores.values is None else [q.shape[3]]
-    held = sum(-(-width // LANES) * LANES * 4 for width in widths)
-    if (q.shape[1] + k.shape[1]) * held > RESIDENT:
+    tables = _tables(scores)
+    block = _blocks(*lengths, scores)[0]
+    held = dict.fromkeys(tables, 0)
+    for name, (first, last) in _ends(tables, lengths, block).items():
+        held[name] = (last - first + 1) * block * -(-tables[name].shape[2] // LANES) * LANES * 4
+    if max(sum(held.values()) - held.get("key_table", 0), held.get("key_table", 0)) > RESIDENT:
         return (
-            f"relative keys or values of {k.shape[1]} keys: a table's gradient is more than a "
-            "core holds; take impl='xla'"
+            f"tables of {max(len(table) for table in tables.values())} distances at {k.shape[1]} "
+            "keys: their gradient is more than a core holds; take impl='xla'"
         )
     return None
 
@@ -104,7 +113,16 @@ def attention(
     blocks = (block, block) if block else _blocks(*lengths, args.scores)
     names = tuple(args.fields())
     plan = Plan(
-        args.scale, noise, args.precision, full_shape, lengths, q.shape[3], blocks, names, interpret
+        args.scale,
+        noise,
+        args.precision,
+        full_shape,
+        lengths,
+        q.shape[3],
+        blocks,
+        names,
+        tuple(_ends(_tables(args.scores), lengths, blocks[0]).items()),
+        interpret,
     )
     q_fields, k_fields = args.stacked(len(q), *plan.padded)
     met = meets(names, q_fields, k_fields, blocks)
@@ -126,7 +144,7 @@ def _blocks(queries, keys, scores: Scores):
 
     Scores by distance need equal numbers. Blocks are smaller if the product with a table is held
     in addition to the scores."""
-    wide = scores.relative is not None or scores.values is not None
+    wide = bool(_tables(scores))
     sizes = range(LANES, (256 if wide else 512) + 1, LANES)
 
     def fit(length):
@@ -135,6 +153,37 @@ def _blocks(queries, keys, scores: Scores):
     if wide or scores.distances is not None:
         return (fit(max(queries, keys)),) * 2
     return fit(queries), fit(keys)
+
+
+def _tables(scores: Scores) -> dict[str, Array]:
+    """Returns the tables of lines by distance, [2 M + 1, 1 or H, K], by their names as operands."""
+    tables = {
+        "table": scores.relative and scores.relative.table,
+        "values": scores.values,
+        "key_table": scores.by_key and scores.by_key.table,
+    }
+    return {name: table for name, table in tables.items() if table is not None}
+
+
+def _least(name: str, lengths, block: int) -> int:
+    """Returns the distance of a table's first line, before the cut to `Plan.ends`.
+
+    The lines of keys begin with the greatest distance, and the result is its negative."""
+    queries, keys = lengths
+    if name == "key_table":
+        return keys - queries - -(-keys // block) * block
+    return queries - keys - -(-queries // block) * block
+
+
+def _ends(tables: dict[str, Array], lengths, block: int) -> dict[str, tuple[int, int]]:
+    """Returns the first and the last block of each table: those beyond them have equal lines."""
+    last, ends = sum(-(-length // block) for length in lengths) - 1, {}
+    for name, table in tables.items():
+        limit, least = most(table, 0), _least(name, lengths, block)
+        before = (1 - limit - least - block) // block  # the last whose distances are all at most -M
+        after = -(-(limit - least) // block)  # the first whose distances are all at least M
+        ends[name] = max(0, before), min(last, after)
+    return ends
 
 
 def _square(plan, x):
@@ -159,23 +208,26 @@ def _operands(plan: Plan, q, k, v, scores: Scores):
     }
     if scores.bias is not None:
         operands["bias"] = _square(plan, scores.bias)
-    least = plan.lengths[0] - plan.lengths[1] - plan.padded[0]
     if scores.distances is not None:
+        least = plan.lengths[0] - plan.lengths[1] - plan.padded[0]
         table = scores.distances.astype(jnp.float32)
         operands["strip"] = jnp.flip(_spread(table, least + 1, sum(plan.padded)), 1)[:, None]
 
-    def by_distance(table):
-        return wide(_spread(table.astype(dtype).swapaxes(0, 1), least, sum(plan.padded)))
-
+    block = plan.blocks[0]
+    for name, table in _tables(scores).items():
+        lines = jnp.flip(table, 0) if name == "key_table" else table
+        first, last = dict(plan.ends)[name]
+        start = _least(name, plan.lengths, block) + first * block
+        lines = _spread(lines.astype(dtype).swapaxes(0, 1), start, (last - first + 1) * block)
+        operands[name] = wide(lines)
     if scores.relative is not None:
         operands["queries"] = place(scores.relative.queries, plan.padded[0])
-        operands["table"] = by_distance(scores.relative.table)
+    if scores.by_key is not None:
+        operands["keys"] = place(scores.by_key.keys, plan.padded[1])
     if scores.types is not None:
         operands["types"] = padded(
             scores.types.scores.astype(jnp.float32).transpose(0, 2, 3, 1), {3: plan.padded[0]}
         )
-    if scores.values is not None:
-        operands["values"] = by_distance(scores.values)
     return operands
 
 

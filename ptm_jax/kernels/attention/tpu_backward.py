@@ -11,7 +11,8 @@ With p = exp(s - log-sum), w = p after dropout, inner_i = sum_k g_ik out_ik:
    W^T g. Distances get the sums of ds over diagonals. Types get the sums of ds over keys of the
    same type and of the other type. Gradients per head (tables, distances) stay in the core's memory
    over all blocks and rows and are written once.
-2. A loop over queries for each block of keys: dk = scale ds^T q, dv = w^T g.
+2. A loop over queries for each block of keys: dk = scale ds^T q, dv = w^T g. With unskewed dS^T,
+   scores by key get dkeys = scale dS^T key_table and dkey_table = scale dS keys.
 3. With a bias: ds, summed in the innermost loop over the rows or heads that share the bias.
 
 Each kernel recomputes s, which costs two more products than the forward pass. The gradients are the
@@ -34,6 +35,7 @@ from ptm_jax.kernels.attention.tpu_block import (
     dot,
     dropped,
     folded,
+    lines_at,
     longest,
     output,
     over,
@@ -92,9 +94,7 @@ def _of_queries(plan: Plan, operands, constants, further):
             outputs[name] = output(plan, where, name, shape, operands[name].dtype)
             scratch[name] = pltpu.VMEM((2, bq) if name == "types" else (bq, shape[-1]), jnp.float32)
     for name in full_shape:
-        shape = (heads, *operands[name].shape[1:])
-        of_head = pl.BlockSpec((None, *shape[1:]), lambda h, *_: (h, 0, 0))
-        outputs[name] = jax.ShapeDtypeStruct(shape, jnp.float32), of_head
+        outputs[name] = _of_head(heads, operands[name])
     spans = constants["spans"][0]
     kernel, grid = functools.partial(_queries_kernel, plan), (heads, rows, nq, longest(spans))
     made = call(
@@ -102,18 +102,14 @@ def _of_queries(plan: Plan, operands, constants, further):
         grid=grid, where=where, spans=spans, outputs=outputs, scratch=[scratch],
         name="attention_queries", parallel=not full_shape,
     )  # fmt: skip
-    shared = {
-        name: x.sum(0, keepdims=True)
-        for name, x in made.items()
-        if name in full_shape and len(operands[name]) < heads
-    }
+    shared = _shared(heads, operands, made, full_shape)
     return made | {"q": made["q"].swapaxes(2, 3)} | shared
 
 
 def _queries_kernel(plan: Plan, every: Refs):
     head, row, i, step = (pl.program_id(axis) for axis in range(4))
     refs, outputs, (sums,) = every.operands, every.outputs, every.scratch
-    (nq, nk), (bq, _), place = plan.counts, plan.blocks, row * plan.counts[0] + i
+    (_, nk), (bq, _), place = plan.counts, plan.blocks, row * plan.counts[0] + i
     resident = [outputs[name] for name in ("strip", "table", "values") if name in outputs]
 
     @pl.when((row == 0) & (i == 0) & (step == 0))
@@ -132,16 +128,14 @@ def _queries_kernel(plan: Plan, every: Refs):
         spot = every.spot(head, row, i, j)
         p, ds = _slopes(plan, refs, spot)
         sums["q"][...] += dot(plan, refs["k"][...], ds, 0, 0)
-        rising = pl.ds(pl.multiple_of((j - i + nq - 1) * bq, bq), 2 * bq)
         if "table" in refs:
             by_distance = unskew(ds.T)
             sums["queries"][...] += dot(plan, by_distance, tables(refs["table"]), 1, 0)
-            outputs["table"][rising, :] += plan.scale * dot(
-                plan, by_distance, refs["queries"][...], 0, 0
-            )
+            of_table = dot(plan, by_distance, refs["queries"][...], 0, 0)
+            _add(plan, outputs, "table", spot, plan.scale * of_table)
         if "values" in refs:
             weights = unskew(dropped(plan, p, spot).T)
-            outputs["values"][rising, :] += dot(plan, weights, refs["g"][...], 0, 0)
+            _add(plan, outputs, "values", spot, dot(plan, weights, refs["g"][...], 0, 0))
         if "strip" in refs:
             falling = pl.ds(pl.multiple_of((i - j + nk - 1) * bq, bq), 2 * bq)
             outputs["strip"][:, falling] += folded(ds)
@@ -156,27 +150,63 @@ def _queries_kernel(plan: Plan, every: Refs):
             outputs[name][...] = (plan.scale * ref[...]).astype(outputs[name].dtype)
 
 
+def _add(plan: Plan, outputs, name, spot, lines):
+    """Adds the gradient [2 n, K] of the two blocks of a table's lines that a block of scores
+    reads."""
+    size = plan.blocks[0]
+    for further in (0, 1):
+        start = lines_at(plan, name, spot.i, spot.j, further) * size
+        part = lines[further * size : (further + 1) * size]
+        outputs[name][pl.ds(pl.multiple_of(start, size), size), :] += part
+
+
+def _of_head(heads: int, x):
+    """Returns (shape and type, block spec) of a table's gradient: all lines of a head at once."""
+    shape = (heads, *x.shape[1:])
+    spec = pl.BlockSpec((None, *shape[1:]), lambda h, *_: (h, 0, 0))
+    return jax.ShapeDtypeStruct(shape, jnp.float32), spec
+
+
+def _shared(heads: int, operands, made, names):
+    """Returns the gradients of the named tables, summed over heads that share them."""
+    return {
+        name: made[name].sum(0, keepdims=True)
+        for name in names
+        if name in made and len(operands[name]) < heads
+    }
+
+
 def _of_keys(plan: Plan, operands, constants, further):
-    """Computes the gradients of k and v."""
-    (rows, heads, _, width), nk, bk = operands["q"].shape, plan.counts[1], plan.blocks[1]
+    """Computes the gradients of operands per key (k, v, keys) and per head (key_table)."""
+    (rows, heads, *_), nk, bk = operands["q"].shape, plan.counts[1], plan.blocks[1]
     where = over(plan, "queries")
-    outputs = dict.fromkeys(
-        ("k", "v"), output(plan, where, "k", operands["k"].shape, plan.precision.dtype)
-    )
-    scratch = [{name: pltpu.VMEM((bk, width), jnp.float32) for name in ("k", "v")}]
+    by_key = [name for name in ("k", "v", "keys") if name in operands]
+    outputs = {
+        name: output(plan, where, name, operands[name].shape, plan.precision.dtype)
+        for name in by_key
+    }
+    scratch = [{name: pltpu.VMEM((bk, operands[name].shape[-1]), jnp.float32) for name in by_key}]
+    if "key_table" in operands:
+        outputs["key_table"] = _of_head(heads, operands["key_table"])
     spans = constants["spans"][1]
     kernel, grid = functools.partial(_keys_kernel, plan), (heads, rows, nk, longest(spans))
-    return call(
+    made = call(
         plan, kernel, operands | further, constants,
         grid=grid, where=where, spans=spans, outputs=outputs, scratch=scratch,
-        name="attention_keys",
+        name="attention_keys", parallel="key_table" not in outputs,
     )  # fmt: skip
+    return made | _shared(heads, operands, made, ("key_table",))
 
 
 def _keys_kernel(plan: Plan, every: Refs):
     head, row, j, step = (pl.program_id(axis) for axis in range(4))
     refs, outputs, (sums,) = every.operands, every.outputs, every.scratch
     place = row * plan.counts[1] + j
+
+    @pl.when((row == 0) & (j == 0) & (step == 0))
+    def _():
+        if "key_table" in outputs:
+            outputs["key_table"][...] = jnp.zeros(outputs["key_table"].shape, jnp.float32)
 
     @pl.when(step == 0)
     def _():
@@ -189,11 +219,17 @@ def _keys_kernel(plan: Plan, every: Refs):
         p, ds = _slopes(plan, refs, spot)
         sums["k"][...] += dot(plan, ds, refs["q"][...], 1, 0)
         sums["v"][...] += dot(plan, dropped(plan, p, spot), refs["g"][...], 1, 0)
+        if "key_table" in refs:
+            by_distance = unskew(ds)
+            sums["keys"][...] += dot(plan, by_distance, tables(refs["key_table"]), 1, 0)
+            of_table = dot(plan, by_distance, refs["keys"][...], 0, 0)
+            _add(plan, outputs, "key_table", spot, plan.scale * of_table)
 
     @pl.when(step == pl.num_programs(3) - 1)
     def _():
-        outputs["k"][...] = (plan.scale * sums["k"][...]).astype(outputs["k"].dtype)
-        outputs["v"][...] = sums["v"][...].astype(outputs["v"].dtype)
+        for name, ref in sums.items():
+            factor = 1.0 if name == "v" else plan.scale
+            outputs[name][...] = (factor * ref[...]).astype(outputs[name].dtype)
 
 
 def _of_bias(plan: Plan, operands, constants, further):

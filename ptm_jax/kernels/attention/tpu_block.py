@@ -4,9 +4,12 @@ A block of scores is [keys, queries], the transpose of the equations. Maximum, s
 per query are then rows, which the vector unit reduces and broadcasts over sublanes; log-sums and
 results need no padding of lanes.
 
-Terms by distance come from a strip or table with a line for every distance of the padded lengths. A
-block of scores reads two blocks of it. `skew` converts its product with the queries to scores by
-rotating row r by r lanes (Dai et al. 2019, appendix B, use a reshape); `unskew` is its transpose.
+Terms by distance come from a strip or table with a line for every distance. A block of scores has
+2 n - 1 distances, and reads two blocks of n lines. `skew` converts the product of queries or keys
+with these lines to scores by rotating row r by r lanes (Dai et al. 2019, appendix B, use a
+reshape); `unskew` is its transpose. Keys read lines in the opposite order, because the distance
+falls from one query to the next. A table with lines for -M .. M has equal lines beyond M:
+`Plan.ends` keeps one block of them on each side, so that a table takes O(M) at any length.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ LANES = 128
 LOW = -1e30  # a masked score
 # least running maximum, above LOW: the exponential of a masked score is 0 without a second select
 FLOOR = -5e29
-PAIRS = ("strip", "table", "values")
+PAIRS = ("strip", "table", "values", "key_table")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Plan:
     lengths, width   (Lq, Lk) and K before padding
     blocks           (queries, keys) of a block
     fields           names of the integers of every token, in order
+    ends             {name: (first, last)} of each table's blocks of lines, as pairs; blocks before
+                     and after them have equal lines
     """
 
     scale: float
@@ -48,6 +53,7 @@ class Plan:
     width: int
     blocks: tuple[int, int]
     fields: tuple[str, ...]
+    ends: tuple[tuple[str, tuple[int, int]], ...] = ()
     interpret: Any = False
 
     @property
@@ -62,12 +68,23 @@ class Plan:
         return tuple(count * block for count, block in zip(self.counts, self.blocks, strict=True))
 
 
-def layout(plan: Plan, name: str, shape: tuple[int, ...]):
-    """Returns an operand's (block shape, function from (b, h, i, j) to the block's index)."""
-    (bq, bk), (nq, nk), last = plan.blocks, plan.counts, shape[-1]
+def lines_at(plan: Plan, name: str, i, j, further: int = 0):
+    """Returns the number of the block of a table's lines that the block (i, j) of scores reads.
+
+    It reads two: `further` is 0 or 1."""
+    first, last = dict(plan.ends)[name]
+    apart = i - j + plan.counts[1] if name == "key_table" else j - i + plan.counts[0]
+    return jnp.clip(apart - 1 + further, first, last) - first
+
+
+def layout(plan: Plan, name: str, shape: tuple[int, ...], further: int = 0):
+    """Returns an operand's (block shape, function from (b, h, i, j) to the block's index).
+
+    Operands in PAIRS have two blocks: `further` is 0 or 1."""
+    (bq, bk), last = plan.blocks, shape[-1]
     if name in ("q", "queries", "g"):  # [B, H, Lq, K]
         return (None, None, bq, last), lambda b, h, i, j: (b, h, i, 0)
-    if name in ("k", "v"):  # [B, H, Lk, K]
+    if name in ("k", "v", "keys"):  # [B, H, Lk, K]
         return (None, None, bk, last), lambda b, h, i, j: (b, h, j, 0)
     if name in ("out", "total", "inner", "types"):  # [B, H, K or 1 or 2, Lq]
         return (None, None, shape[2], bq), lambda b, h, i, j: (b, h, 0, i)
@@ -80,12 +97,16 @@ def layout(plan: Plan, name: str, shape: tuple[int, ...]):
         return (None, None, bq, bk), lambda b, h, i, j: (b * rows, h * heads, i, j)
     heads = min(shape[0], 2) - 1
     if name == "strip":  # [H, 1, Lq + Lk], from the greatest distance to the least
-        return (None, 1, bq), lambda b, h, i, j: (h * heads, 0, i - j + nk - 1)
+        return (None, 1, bq), lambda b, h, i, j: (
+            h * heads,
+            0,
+            i - j + plan.counts[1] - 1 + further,
+        )
     return (None, bk, last), lambda b, h, i, j: (
         h * heads,
-        j - i + nq - 1,
+        lines_at(plan, name, i, j, further),
         0,
-    )  # table, values: [1 or H, Lq + Lk, K]
+    )  # table, values, key_table: [1 or H, lines, K]
 
 
 def specs(plan: Plan, operands: dict, where) -> dict:
@@ -95,16 +116,8 @@ def specs(plan: Plan, operands: dict, where) -> dict:
     """
 
     def spec(name, shape, further=0):
-        block, index = layout(plan, name, shape)
-        axis = {"strip": 2, "table": 1, "values": 1}.get(name)
-
-        def at(*ids):
-            place = list(index(*where(*ids)))
-            if further:
-                place[axis] += further
-            return tuple(place)
-
-        return pl.BlockSpec(block, at)
+        block, index = layout(plan, name, shape, further)
+        return pl.BlockSpec(block, lambda *ids: index(*where(*ids)))
 
     single = {name: spec(name, x.shape) for name, x in operands.items() if name not in PAIRS}
     return single | {
@@ -315,6 +328,8 @@ def scores_of(plan: Plan, refs):
     s = dot(plan, refs["k"][...], refs["q"][...], 1, 1)
     if "table" in refs:
         s += skew(dot(plan, refs["queries"][...], tables(refs["table"]), 1, 1)).T
+    if "key_table" in refs:
+        s += skew(dot(plan, refs["keys"][...], tables(refs["key_table"]), 1, 1))
     if "types" in refs:
         s += jnp.where(same_type(plan, refs), refs["types"][0:1, :], refs["types"][1:2, :])
     s *= plan.scale
