@@ -49,8 +49,7 @@ TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2}
 bfloat16 rounds by up to 2^-9, and a gradient is rounded some five times on its way, which makes
 1e-2. float32 leaves room for the order of sums and the exponentials of a chip (1e-5), and none for
 products in tf32 or bfloat16 (1e-3)."""
-# an array below this share of the greatest one is zero by cancellation, and compared with the
-# greatest
+# an array below this share of the greatest is zero by cancellation, and compared with the greatest
 SMALL = 1e-3
 ROUNDS, CALLS = 5, 4
 FASTER = 0.95  # share of the definition's time that another candidate must stay below
@@ -133,7 +132,7 @@ class Answer:
     refused: dict[str, str]
     left_out: dict[str, str]
     took: float
-    date: str
+    date: str = dataclasses.field(default_factory=lambda: datetime.date.today().isoformat())
 
     def __post_init__(self):
         numbers = [*self.seconds.values(), self.took]
@@ -242,7 +241,7 @@ def _decided(question: Question, candidates: Sequence[Candidate]) -> Answer:
         raise
     except Exception as error:  # the definition, or no memory: asked again in the next process
         none = {question.definition: 0.0}, {}, {"every candidate": _line(error)}
-        answer = Answer(*none, round(time.perf_counter() - start, 3), _today())
+        answer = Answer(*none, round(time.perf_counter() - start, 3))
         say(question, answer, here)
         return answer
     document = {
@@ -329,7 +328,7 @@ def checked(question: Question, candidates: Sequence[Candidate]) -> Answer:
     order = sorted(seconds, key=lambda name: seconds[name] * (FASTER if name == named else 1.0))
     times = {name: seconds[name] for name in order} or {named: 0.0}
     took = round(time.perf_counter() - start, 3)
-    return Answer(times, tables["refused"], tables["left out"], took, _today())
+    return Answer(times, tables["refused"], tables["left out"], took)
 
 
 def _compiled(function: Callable[..., Any], inputs: Any) -> Any:
@@ -376,10 +375,6 @@ def _timed(programs: dict[str, Callable[[], Any]]) -> dict[str, float]:
             jax.block_until_ready([program() for _ in range(CALLS)])
             times[name].append((time.perf_counter() - start) / CALLS)
     return {name: statistics.median(several) for name, several in times.items()}
-
-
-def _today() -> str:
-    return datetime.date.today().isoformat()
 
 
 def _line(error: Exception) -> str:
