@@ -202,7 +202,8 @@ class Head(Slot):
 
     `context` (`nn.layers.Context`) draws dropout; None: no dropout.
 
-    reads_head       name of another head, whose output this head reads if the tower has it
+    reads_head       name of another head, whose output stands in the place of the last states in
+                     `reads`, if the tower has it
     per_token        whether it returns a result for every token
     scores_words     whether it returns logits over the vocabulary
     shares_table     whether its output layer is the encoder's token table

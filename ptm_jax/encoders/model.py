@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -62,9 +63,9 @@ class Model(slots.Network, nn.Module):
         """Applies one head to the part of an encoded batch that it reads."""
         head = self.heads[name]
         if head.reads_head in self.heads:
-            inputs = (self.read(head.reads_head, encoded, batch, train),)
-        else:
-            inputs = head.reads(encoded, batch)
+            output = self.read(head.reads_head, encoded, batch, train)
+            encoded = dataclasses.replace(encoded, hidden=output)
+        inputs = head.reads(encoded, batch)
         return self.head(name, *inputs, train=train, rows=rows_of(batch))
 
     def initialise(self, batch: Batch) -> None:

@@ -16,6 +16,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.inference import inputs
 from ptm_jax.inference.arrays import ArrayModel
 from ptm_jax.inference.forward_pass import token_nll
+from ptm_jax.inference.retrieval import other_vectors
 from ptm_jax.inference.text import (
     answering,
     classifying,
@@ -74,11 +75,13 @@ class Pretrained(ArrayModel):
         truncate: bool = False,
         exact: bool = False,
         progress: bool | None = None,
+        query: bool = False,
         layers: bool = False,
         carry: bool = False,
     ) -> Any:
         """Returns vectors [n, D] float32 of texts, pooled from all tokens, also special ones.
-        See `inference.text.vectors`.
+        See `inference.text.vectors`. A model of sparse vectors (SPLADE) returns a SciPy matrix
+        [n, V], one with a vector for each token (ColBERT) a list of arrays [tokens, F].
 
         pooling    "cls", "max", "mean", "mean_sqrt_len", "weightedmean" or "lasttoken". Default:
                    the pooling of the model's sentence-transformers folder (several modes are
@@ -92,8 +95,8 @@ class Pretrained(ArrayModel):
                    raise UserError
         exact      whether a text's vector has the same bits whatever the other texts are. Then its
                    batch has a shape of its own length, and batch_size has no effect
-        progress   whether a bar on stderr shows the progress. Default: at a terminal, after a
-                   second
+        progress   whether a bar on stderr shows it. Default: at a terminal, after a second
+        query      whether the texts are queries, which a late-interaction model reads otherwise
         layers     returns for each text the states [N+1, T, D] of its tokens without special ones,
                    the embeddings first
         carry      with `layers`: `texts` are lists of as many texts each, which follow one another:
@@ -116,6 +119,7 @@ class Pretrained(ArrayModel):
             "truncate": truncate,
             "exact": exact,
             "progress": progress,
+            "query": query,
         }
         return vectors.encode(self, texts, **options)
 
@@ -127,7 +131,10 @@ class Pretrained(ArrayModel):
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Returns the similarity [n, m] float32 of vectors [n, D] and [m, D].
         A sentence-transformers folder may choose "cosine", "dot" or a negative distance; the
-        default is the cosine."""
+        default is the cosine. Sparse vectors have the dot product, vectors of tokens MaxSim."""
+        form = other_vectors.form_of(self)
+        if form is not None:
+            return form.similarity(a, b)
         return vectors.similarity(a, b, vectors.settings(self).similarity)
 
     def search(

@@ -108,10 +108,11 @@ def ranked(
     prompts = {"queries": QUERIES, "documents": DOCUMENTS}
     vectors = {
         kind: model.encode(
-            part, batch_size=batch, truncate=True, **prompt_for(model, {}, prompts[kind])
+            part, batch_size=batch, truncate=True, query=kind == "queries",
+            **prompt_for(model, {}, prompts[kind]),
         )
         for kind, part in texts.items()
-    }
+    }  # fmt: skip
     results: list[list[str]] = []
     for start in range(0, len(queries), BLOCK):
         scores = model.similarity(vectors["queries"][start : start + BLOCK], vectors["documents"])

@@ -26,12 +26,12 @@ from ptm_jax.encoders.model import Model
 from ptm_jax.inference.loading import system_of
 from ptm_jax.nn.heads.pooling import Summary
 from ptm_jax.nn.heads.task_heads import TaskHead, pooling_of
-from ptm_jax.nn.heads.text_vector import vector_head
 from ptm_jax.tasks.catalogue import Task, catalogue
 from ptm_jax.tasks.formats.mixed import parts_of
 from ptm_jax.tasks.formats.taskdata import TaskExamples
 from ptm_jax.tasks.kinds.base import kind_of
 from ptm_jax.training.start.init_models import Init, Initial, Initials, opened
+from ptm_jax.tuning import text_heads
 
 if TYPE_CHECKING:
     from ptm_jax.core.networks import Encoder
@@ -79,8 +79,8 @@ def experiment(
     examples = _with_start(examples, model)
     tokenizer = model.tokenizer()
     system = _with_specials(_with_head(model, examples), tokenizer)
-    kind = kind_of(examples, system.towers["main"].encoder)
-    objective = kind.objective(examples := _spelled(examples, system.examples))
+    kind, examples = kind_of(examples, system.towers["main"].encoder), _read(examples, system)
+    objective = kind.objective(examples)
     if tagger != "linear":
         system, objective = _tagged(system, examples, tagger)
     length = fitting(value.length, length, system.towers["main"].encoder.limit, model.path)
@@ -102,11 +102,21 @@ def experiment(
 
 def _with_start(examples: TaskExamples, model: Initial) -> TaskExamples:
     """Returns the examples of a kind that writes with the first token of the model's decoder, and
-    those of a sentence encoder with its prompts."""
+    those of a sentence encoder with its prompts and the pieces of its vocabulary."""
     kind = kind_of(examples)
     if kind.writes and examples.start is None:
-        return dataclasses.replace(examples, start=_start(model))
-    return examples.with_settings(model.sentence()) if kind.of_sentences else examples
+        start = ends(model.config, "decoder_start_token_id", None) if model.published else None
+        return dataclasses.replace(examples, start=start)
+    if not kind.of_sentences:
+        return examples
+    return examples.with_settings(model.sentence()).with_pieces(model.tokenizer())
+
+
+def _read(examples: TaskExamples, system: System) -> TaskExamples:
+    """Returns the examples with the spellings or the rows that a system reads."""
+    if (kind := kind_of(examples)).of_sentences:
+        return examples.with_head(system.towers["main"].heads[kind.head])
+    return _spelled(examples, system.examples)
 
 
 def _numbers(
@@ -248,11 +258,6 @@ def _tuned(towers: Mapping[str, Any]) -> str:
     return "main" if "main" in towers else list(towers)[-1]
 
 
-def _start(model: Initial) -> int | None:
-    """Returns the first token of a published decoder."""
-    return ends(model.config, "decoder_start_token_id", None) if model.published else None
-
-
 def _tagged(system: System, examples: TaskExamples, tagger: str) -> tuple[System, Any]:
     """(the system with another head, its objective).
     Raises UserError for a kind of task without such a tagger."""
@@ -273,8 +278,7 @@ def per_epoch(config: Experiment) -> int:
     spec = None if config.tokenizer is None else config.tokenizer.path
     parts = parts_of(examples) or {"": examples}
     files = examples.files(config.data) if parts_of(examples) else {"": config.data}
-    made = bool(config.system.compress)
-    model = Initial("", spec) if spec else _model(opened(config.init), made)
+    model = Initial("", spec) if spec else _model(opened(config.init), bool(config.system.compress))
     tokenizer = model.tokenizer()
     counts = (parts[name].count(files[name], tokenizer, phase.length) for name in parts)
     return sum(math.ceil(count * examples.readings / phase.batch) for count in counts)
@@ -315,15 +319,12 @@ def _with_head(model: Initial, examples: TaskExamples) -> System:
 
 
 def _encoder_of_texts(model: Initial, examples: TaskExamples) -> System:
-    """Returns the system of a model with a head of vectors, its own or that of its folder."""
-    kind = kind_of(examples)
-    if model.published:
-        system = checkpoint.record_of(model.config, family_of(model.config).bare)[0]
-    else:
-        system = _system(model)
+    """Returns the system of a model with a head of vectors. Raises UserError."""
+    head = kind_of(examples).new_head(examples, model.sentence())
+    system = text_heads.published(model, head) if model.published else _system(model)
     tower = system.towers[_tuned(system.towers)]
-    head = vector_head(tower.heads) or kind.new_head(examples, model.sentence())
-    return _with_tower(system, tower.encoder.without_memory(), {kind.head: head})
+    heads = text_heads.heads_of(tower, head, kind_of(examples).head, model.path)
+    return _with_tower(system, tower.encoder.without_memory(), heads)
 
 
 def _with_tower(system: System, encoder: Encoder, heads: Mapping[str, Any]) -> System:
@@ -335,9 +336,8 @@ def _with_tower(system: System, encoder: Encoder, heads: Mapping[str, Any]) -> S
 def headed(system: System, examples: TaskExamples) -> System:
     """Returns a system's encoder with the head of a task, which reads as the system's own head."""
     name = _tuned(system.towers)
-    encoder = system.towers[
-        name
-    ].encoder.without_memory()  # texts of a task do not follow one another
+    # Texts of a task do not follow one another.
+    encoder = system.towers[name].encoder.without_memory()
     kind = kind_of(examples, encoder)
     if is_backward(system.examples):
         encoder = turned(encoder)

@@ -30,6 +30,7 @@ from ptm_jax.objectives.sentences import (
     multiple_negatives,
     nested,
     sentence_teacher,
+    sparsity,
 )
 from ptm_jax.objectives.tasks import answers, crf, downstream, hotpot, layer_choice
 from ptm_jax.objectives.text import (
@@ -81,6 +82,7 @@ OWN = {
     ),
     "cached": cached.Cached(task=PAIRS, parts=2),
     "features": nested.NestedFeatures(task=PAIRS, dims=(2, D), weights=(0.5, 1.0)),
+    "sparse": sparsity.Sparse(task=PAIRS, queries=0.3, documents=0.2, warmup=4),
     "taught": sentence_teacher.Taught(task=sentence_teacher.VectorError()),
     "teacher": averaging.OwnTeacher(task=TASK, teachers=("generator",)),
 }

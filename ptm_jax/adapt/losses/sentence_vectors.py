@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ptm_jax.core import slots
 from ptm_jax.core.system import System
 from ptm_jax.core.towers import outlined
-from ptm_jax.nn.heads.text_vector import vector_head
+from ptm_jax.nn.heads.text_vector import TextVector, vector_head
 from ptm_jax.objectives.base import OnePass
 from ptm_jax.objectives.sentences.base import HEAD, AroundTexts, around
 from ptm_jax.objectives.sentences.cached import Cached
@@ -36,6 +36,8 @@ class Matryoshka(slots.Wrapper):
     weights: tuple[float, ...] = ()
 
     def rewrite(self, system: System) -> System:
+        if _own_form(system):
+            raise ValueError("Matryoshka is for one dense vector a text; leave it out")
         dims = self.dims or _halves(_width(system))
         if max(dims) > _width(system):
             raise ValueError(f"dims has {max(dims)}, and vectors have {_width(system)} features")
@@ -57,6 +59,8 @@ class LayerMatryoshka(slots.Wrapper):
     temperature: float = 0.3
 
     def rewrite(self, system: System) -> System:
+        if _own_form(system):
+            raise ValueError("LayerMatryoshka is for one dense vector a text; leave it out")
         states = outlined(system.towers[slots.objective(system.objective).tower]).layers
         many = 0 if states is None else len(states) - 1
         layers = self.layers or tuple(range(1, many))
@@ -94,11 +98,22 @@ class TaughtSentences(slots.Wrapper):
         towers = dict(system.towers)
         main = towers[slots.objective(system.objective).tower]
         its = towers.get(self.teacher, main)
-        head = vector_head(its.heads) or vector_head(main.heads)
-        towers[self.teacher] = its.clone(heads={} if head is None else {HEAD: head})
+        head = its.heads.get(HEAD) or vector_head(main.heads)
+        if head is None and HEAD in main.heads:
+            head = TextVector()
+        heads = {} if head is None else {HEAD: head}
+        if head is not None and head.reads_head in its.heads:
+            heads[head.reads_head] = its.heads[head.reads_head]
+        towers[self.teacher] = its.clone(heads=heads)
         system = dataclasses.replace(system, towers=towers)
         fields = {"teacher": self.teacher, "similarity": self.similarity}
         return _around(system, lambda task: Taught(task=task, **fields))
+
+
+def _own_form(system: System) -> bool:
+    """Whether the vectors are those of SPLADE or ColBERT."""
+    heads = system.towers[slots.objective(system.objective).tower].heads
+    return HEAD in heads and vector_head(heads) is None
 
 
 def _width(system: System) -> int:

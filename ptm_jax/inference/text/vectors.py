@@ -12,14 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
+import scipy.sparse
 import scipy.spatial
 import scipy.special
 
-from ptm_jax.convert.libraries.sentence_folder import SIMILARITIES, Dense, Sentence, settings_of
+from ptm_jax.convert.libraries.sentence_folder import SIMILARITIES, Dense, Sentence
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.inference import bars, inputs, steady
 from ptm_jax.inference.decoding.settings import bucket
-from ptm_jax.nn.heads.text_vector import MODES, vector_head
+from ptm_jax.inference.retrieval import other_vectors
+from ptm_jax.inference.text.text_rows import has_pooling, rows_of, settings
+from ptm_jax.nn.heads.text_vector import MODES
 
 if TYPE_CHECKING:
     from ptm_jax.data.corpora.store import Corpus
@@ -101,22 +104,30 @@ def encode(
     truncate: bool,
     exact: bool,
     progress: bool | None,
-) -> np.ndarray:
+    query: bool = False,
+) -> Any:
     """`Pretrained.encode`."""
     sentence = settings(model)
+    if (form := other_vectors.form_of(model)) is not None:
+        prefix = prompt_of(sentence, prompt, prompt_name)
+        texts = [_lowered(sentence, prefix + text) for text in inputs.texts_of(texts)]
+        return form.encode(
+            texts, query=query, batch_size=batch_size, specials=specials, truncate=truncate,
+            progress=progress, pooling=pooling, normalize=normalize, exact=exact,
+        )  # fmt: skip
     if pooling is None and sentence.refused:
         raise UserError(
             f"{sentence.refused}; give a pooling, for example pooling={sentence.modes[0]!r} "
             "(--pooling)"
         )
     modes, layers = (sentence.modes, sentence.dense) if pooling is None else ((pooling,), ())
-    if pooling is None and model.module.encoder.gives_vectors and not _pools(model):
+    if pooling is None and model.module.encoder.gives_vectors and not has_pooling(model):
         modes = ()
     if wrong := [mode for mode in modes if mode not in MODES]:
         raise unknown("pooling", str(wrong[0]), MODES)
     prompt, texts = prompt_of(sentence, prompt, prompt_name), inputs.texts_of(texts)
-    texts = [(prompt + text).lower() if sentence.lower else prompt + text for text in texts]
-    rows = _rows(model, sentence, texts, specials, truncate)
+    texts = [_lowered(sentence, prompt + text) for text in texts]
+    rows = rows_of(model, texts, specials, truncate)
     skip = _prompt_length(model, prompt) if prompt and not sentence.include_prompt else 0
     vector_of_row: dict[int, np.ndarray] = {}
     shown = False if steady.inside() else progress
@@ -142,17 +153,8 @@ def encode(
     return unit(vectors) if (sentence.normalize if normalize is None else normalize) else vectors
 
 
-def settings(model: Pretrained) -> Sentence:
-    """Returns how a model makes vectors: by its head, its sentence-transformers folder, or as
-    means."""
-    if model.sentence is None and not _pools(model):
-        return Sentence()
-    return settings_of(model.module.heads, model.sentence) or Sentence()
-
-
-def _pools(model: Pretrained) -> bool:
-    """Whether a folder or a head defines the pooling of a model."""
-    return model.sentence is not None or vector_head(model.module.heads) is not None
+def _lowered(sentence: Sentence, text: str) -> str:
+    return text.lower() if sentence.lower else text
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -225,8 +227,8 @@ def search(
     """`Pretrained.search`."""
     if top < 1:
         raise UserError(f"top is {top}; it must be at least 1")
-    sought = model.encode(queries, **prompt_for(model, options, QUERIES), **options)
-    texts = None if isinstance(corpus, np.ndarray) else inputs.texts_of(corpus, "corpus")
+    sought = model.encode(queries, query=True, **prompt_for(model, options, QUERIES), **options)
+    texts = None if _are_vectors(corpus) else inputs.texts_of(corpus, "corpus")
     stored = (
         corpus
         if texts is None
@@ -235,14 +237,25 @@ def search(
     hits = []
     for row in (
         model.similarity(sought, stored)
-        if len(sought) and len(stored)
-        else np.zeros((len(sought), 0))
+        if _count(sought) and _count(stored)
+        else np.zeros((_count(sought), 0))
     ):
         best = np.argsort(-row, kind="stable")[:top]
         hits.append(
             [Found(int(i), float(row[i]), None if texts is None else texts[i]) for i in best]
         )
     return hits
+
+
+def _are_vectors(corpus: object) -> bool:
+    """Whether a corpus is the result of `encode`."""
+    if isinstance(corpus, list):
+        return bool(corpus) and isinstance(corpus[0], np.ndarray)
+    return isinstance(corpus, np.ndarray) or scipy.sparse.issparse(corpus)
+
+
+def _count(vectors: np.ndarray | list | scipy.sparse.spmatrix) -> int:
+    return vectors.shape[0] if scipy.sparse.issparse(vectors) else len(vectors)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -274,31 +287,6 @@ class SideBySide:
     ) -> list[list[Found]]:
         """`Pretrained.search`."""
         return search(self, queries, corpus, top, **options)
-
-
-def _rows(
-    model: Pretrained, sentence: Sentence, texts: Sequence[str], specials: bool, truncate: bool
-) -> list[np.ndarray]:
-    """Returns ids [l] of each text with special tokens, cut to the longest that is allowed if
-    `truncate`."""
-    limit = min((n for n in (sentence.max_length, model.limit) if n is not None), default=None)
-    room = None if limit is None else limit - len(inputs.framed(model, ()))
-    rows = model._tokenizer().encode_batch(texts, specials)
-    if truncate and room is not None:
-        rows = [row[:room] for row in rows]
-    long = next(
-        (number for number, row in enumerate(rows) if room is not None and len(row) > room), None
-    )
-    if long is not None:
-        what = "position table" if limit == model.limit else "max_seq_length"
-        raise UserError(
-            f"text {long + 1} has {len(rows[long]) + limit - room} tokens; this model's "
-            f"{what} holds {limit}: shorten or "
-            "split it, or cut it with truncate=True (--truncate)"
-        )
-    rows = [inputs.framed(model, row) for row in rows]
-    model._check(rows)
-    return rows
 
 
 def _prompt_length(model: Pretrained, prompt: str) -> int:

@@ -17,6 +17,7 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import record, static
 from ptm_jax.kernels import cross_entropy
 from ptm_jax.kernels.choice import Impl
+from ptm_jax.kernels.token_maximum import largest_scores
 from ptm_jax.nn.initializers import TruncatedNormal, Zeros
 from ptm_jax.nn.layers import Activation, Dense, LayerNorm, activate
 from ptm_jax.objectives.base import FirstToken
@@ -48,6 +49,12 @@ class Readout:
         If a layout splits the vocabulary, each device has the logits of its own words.
         """
         return cross_entropy.logits(self.linear, self.precision)
+
+    def largest(self, real):
+        """Returns the largest logit of each word over the tokens that are `real` [B, L], [B, V]
+        float32, for features [B, L, D], without an array [B, L, V]."""
+        top = largest_scores(self.features, self.table, self.bias, real, self.precision)
+        return self.linear.capped(top)
 
     def nll(self, labels):
         """Returns -log p(label) [..] in nats, float32, for labels [..] int32, without storing [..,

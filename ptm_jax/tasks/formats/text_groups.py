@@ -24,6 +24,7 @@ from ptm_jax.tasks.tables.wrong_rows import WrongRows
 
 if TYPE_CHECKING:
     from ptm_jax.convert.libraries.sentence_folder import Sentence
+    from ptm_jax.core.networks import Head
     from ptm_jax.core.system import System
     from ptm_jax.core.types import Vocab
     from ptm_jax.data.tokenizers.tokenizing import Tokenizer
@@ -313,6 +314,14 @@ class TextGroups(NamedColumns):
                 for name, known in names.items()
             }  # fmt: skip
         return dataclasses.replace(self, **settings)
+
+    def with_pieces(self, tokenizer: Tokenizer | None) -> TextGroups:
+        """Returns the examples without markers that the vocabulary of a model lacks."""
+        return self
+
+    def with_head(self, head: Head) -> TextGroups:
+        """Returns the examples with the rows that the head of a model reads."""
+        return self
 
     def encode(self, tokenizer: Tokenizer, examples: Sequence[Group]) -> list[Record]:
         texts = [text for example in examples for text in self.prompted(example)]

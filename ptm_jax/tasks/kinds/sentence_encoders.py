@@ -48,11 +48,14 @@ def predict(model: Pretrained, spec: TextGroups, examples: Sequence[Group], leng
     """Returns the similarity of each pair, and the rank of its positive text."""
     anchors, documents, pairs = _texts(_as_trained(model, spec), examples)
     options = {"batch_size": batch, "truncate": True, "prompt": ""}
-    queries, texts = (model.encode(part, **options) for part in (anchors, documents))
+    queries = model.encode(anchors, query=True, **options)
+    texts = model.encode(documents, **options)
     scored: list[Scored] = []
     for start in range(0, len(pairs), BLOCK):
         part = pairs[start : start + BLOCK]
-        scores = model.similarity(queries[[query for query, _, _ in part]], texts)
+        numbers = [query for query, _, _ in part]
+        asked = [queries[n] for n in numbers] if isinstance(queries, list) else queries[numbers]
+        scores = model.similarity(asked, texts)
         for row, (_, place, others) in zip(scores, part, strict=True):
             score, rank = row[place], 0
             if not spec.scored:
