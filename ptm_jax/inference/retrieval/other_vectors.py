@@ -17,7 +17,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.inference import bars, inputs, steady
 from ptm_jax.inference.forward_pass import forward
 from ptm_jax.inference.retrieval import late_rows
-from ptm_jax.inference.text.text_rows import prompted_limit, rows_of
+from ptm_jax.inference.retrieval.text_rows import prompted_limit, rows_of
 from ptm_jax.nn.heads.retrieval.late_vectors import COUNTED, token_head
 from ptm_jax.nn.heads.retrieval.sparse_vector import sparse_head
 from ptm_jax.objectives.sentences.base import HEAD

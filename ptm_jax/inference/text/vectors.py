@@ -21,7 +21,7 @@ from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.inference import bars, inputs, steady
 from ptm_jax.inference.decoding.settings import bucket
 from ptm_jax.inference.retrieval import other_vectors
-from ptm_jax.inference.text.text_rows import has_pooling, rows_of, settings
+from ptm_jax.inference.retrieval.text_rows import has_pooling, rows_of, settings
 from ptm_jax.nn.heads.text_vector import MODES
 
 if TYPE_CHECKING:

@@ -2,7 +2,8 @@
 
 `contrast` learns from pairs, triplets and n-tuples (multiple negatives ranking), and is measured by
 the rank of each positive text among all held-out texts. `sts` learns from pairs with a number
-(CoSENT), and is measured by the rank correlation of cosine and number.
+(CoSENT), and is measured by the rank correlation of cosine and number. `splade` (sparse vectors)
+and `colbert` (a vector for each token) read the data of `contrast`, and are measured as it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.nn.heads.retrieval.late_vectors import TokenVectors
+from ptm_jax.nn.heads.retrieval.sparse_vector import SparseVector
 from ptm_jax.nn.heads.text_vector import TextVector
 from ptm_jax.objectives.sentences.base import HEAD
 from ptm_jax.objectives.sentences.cosent import CoSENT
+from ptm_jax.objectives.sentences.late_interaction import MaxSim
 from ptm_jax.objectives.sentences.multiple_negatives import MultipleNegatives
+from ptm_jax.objectives.sentences.similarities import Dot
+from ptm_jax.objectives.sentences.sparsity import Sparse
 from ptm_jax.tasks.catalogue import Task, catalogue
+from ptm_jax.tasks.formats.retrieval_groups import LateGroups, SparseGroups
 from ptm_jax.tasks.formats.taskdata import Remarks
 from ptm_jax.tasks.formats.text_groups import Group, TextGroups
 from ptm_jax.tasks.kinds.base import Cells, Kind, Metrics, register
@@ -167,5 +174,39 @@ catalogue.add(
         name="sts", paper="any pairs of texts with a number; STS-B (Cer et al. 2017)",
         examples=TextGroups(scored=True, highest=None, negatives=0, columns=_STSB),
         metrics=("cosines",), epochs=4.0, lr=2e-5,
+    ),
+)  # fmt: skip
+_SHARED = {
+    "head": HEAD,
+    "of_sentences": True,
+    "predict": predict,
+    "measures": {"ranking": ranking},
+    "lines": lines,
+    "cells": cells,
+}
+SPARSE = register(
+    Kind(
+        examples=SparseGroups,
+        new_head=lambda spec, sentence: SparseVector(),
+        objective=lambda spec: Sparse(task=MultipleNegatives(scale=1.0, similarity=Dot())),
+        **_SHARED,
+    )
+)
+LATE = register(
+    Kind(
+        examples=LateGroups,
+        new_head=lambda spec, sentence: TokenVectors(rows=spec.late),
+        objective=lambda spec: MultipleNegatives(scale=1.0, similarity=MaxSim()),
+        **_SHARED,
+    )
+)
+catalogue.add(
+    Task(
+        name="splade", paper="any pairs, triplets or n-tuples of texts (Formal et al. 2021)",
+        examples=SparseGroups(), metrics=("ranking",), batch=32, epochs=1.0, lr=2e-5,
+    ),
+    Task(
+        name="colbert", paper="any pairs, triplets or n-tuples of texts (Khattab and Zaharia 2020)",
+        examples=LateGroups(), metrics=("ranking",), batch=32, epochs=1.0, lr=1e-5,
     ),
 )  # fmt: skip
