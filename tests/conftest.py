@@ -55,11 +55,12 @@ ROOT = Path(__file__).resolve().parents[1]
 STATUS = ROOT / "ptm_jax" / "systems" / "survey" / "status.json"
 DATA = Path(os.environ.get("PTM_DATA", ROOT.parent / "shared" / "data"))
 # XLA maps the code of each program into memory, and the process dies near 65,530 maps (the kernel's
-# vm.max_map_count). Between two files the programs are dropped if there are more maps than this.
+# vm.max_map_count). Between two files, and two cases of the laws, the programs are dropped if there
+# are more maps than this.
 MAPS = 10_000
-# Files of long tests that share little: each test goes to whichever worker is free, where those of
-# others stay together.
-APART = ("tests/systems/test_training.py", "tests/systems/test_matrix.py")
+# A file of long tests that share little: each test goes to whichever worker is free, where those of
+# other files stay together.
+APART = ("tests/systems/test_training.py",)
 WORDS = ("built", "trains", "matches", "sized", "reproduces")
 
 MARKED, FILES = pytest.StashKey[set](), pytest.StashKey[set]()
@@ -170,10 +171,19 @@ def maps() -> int:
         return 0
 
 
+def shares_programs(item, nextitem) -> bool:
+    """Whether the next test may run the programs of this one: it is in the same file and, of a law,
+    has the same case."""
+    cases = [one.callspec.params if hasattr(one, "callspec") else {} for one in (item, nextitem)]
+    of_a_law = item.path.parent.name == "laws"
+    return item.path == nextitem.path and (not of_a_law or cases[0] == cases[1])
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
-    """After the last test of a file: count the maps, and drop the programs if there are many."""
-    if nextitem is not None and nextitem.path == item.path:
+    """After the last test of a file or of a law's case: count the maps, and drop the programs if
+    there are many."""
+    if nextitem is not None and shares_programs(item, nextitem):
         return
     count = maps()
     item.user_properties.append(("maps", count))

@@ -4,10 +4,10 @@
     python tests/run.py tests/nn tests/mesh   these parts
     python tests/run.py --jobs 1 --markers "not full"
 
-A part is a folder of tests/. Its process ends with it, so that no test depends on the number of
-programs that other folders compiled. Every part runs, whatever became of the others. The status is
-1 if a part failed, or ran longer than LIMIT. The last lines give status, tests, wall time, CPU time
-of the processes, and memory maps of each part.
+A part is a folder of tests/, or several short ones. Its process ends with it, so that no test
+depends on the number of programs that other folders compiled. Every part runs, whatever became of
+the others. The status is 1 if a part failed, or ran longer than LIMIT. The last lines give status,
+tests, wall time, CPU time of the processes, and memory maps of each part.
 """
 
 from __future__ import annotations
@@ -33,6 +33,18 @@ BEAM = "tests/data/corpora/test_pipeline.py"
 """Needs the packages of .venv/beam, which other tests must not see."""
 FIRST = ("tests/encoders", "tests/convert", "tests/systems", "tests/compress", "tests/kernels")
 """The longest parts. They begin first, so that the last ones to end are short."""
+TOGETHER = (
+    ("tests/core", "tests/corruptions", "tests/knowledge", "tests/nn", "tests/objectives"),
+    (
+        "tests/launch",
+        "tests/plan",
+        "tests/pressure",
+        "tests/runs",
+        "tests/statistics",
+        "tests/tasks",
+    ),
+)
+"""Short folders that are one part: a process imports and compiles once what all of them need."""
 LIMIT = 40 * 60
 """Seconds after which a part is killed."""
 
@@ -70,18 +82,21 @@ class Result:
         )
 
 
-def parts() -> list[Part]:
-    """Returns the parts, the longest first."""
+def parts(together: tuple[tuple[str, ...], ...] = TOGETHER) -> list[Part]:
+    """Returns the parts, the longest first. The folders of a group of `together` are one."""
     folders = {file.relative_to(ROOT).parts[1] for file in (ROOT / "tests").rglob("test_*.py")}
     names = sorted(f"tests/{name}" for name in folders if (ROOT / "tests" / name).is_dir())
-    names = [*FIRST, *(name for name in names if name not in FIRST)]
+    grouped = {name for group in together for name in group}
+    alone = [*FIRST, *(name for name in names if name not in FIRST and name not in grouped)]
+    groups = {name: (name,) for name in alone}
+    groups |= {f"{group[0]}, {len(group) - 1} more": group for group in together}
     apart = [BEAM, *(name for name in OPTIMISED if name.endswith(".py"))]
     ignored = [word for name in apart for word in ("--ignore", name)]
     beam = os.pathsep.join([str(ROOT / ".venv" / "beam"), os.environ.get("PYTHONPATH", "")])
     fast = {"PTM_TEST_COMPILE": "fast"}
     found = [
-        Part(name=name, words=(name, *ignored), environment={} if name in OPTIMISED else fast)
-        for name in names
+        Part(name=name, words=(*group, *ignored), environment={} if name in OPTIMISED else fast)
+        for name, group in groups.items()
     ]
     found += [Part(name=name, words=(name,), environment={}) for name in apart if name != BEAM]
     found.append(Part(name=BEAM, words=(BEAM,), environment={"PYTHONPATH": beam}))
@@ -129,7 +144,8 @@ def main(words: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="parts at a time (default: 2)")
     parser.add_argument("--markers", default=MARKERS, help=f"pytest -m (default: {MARKERS!r})")
     args = parser.parse_args(words)
-    chosen = [part for part in parts() if not args.names or part.name in args.names]
+    chosen = parts(() if args.names else TOGETHER)
+    chosen = [part for part in chosen if not args.names or part.name in args.names]
     if unknown := {*args.names} - {part.name for part in chosen}:
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", args.markers]

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-DAYS = ("2026-11-26", "2027-02-28", "2030-06-15")
+DAYS = ("2026-11-26", "2030-06-15")
+"""1,297 days apart, a prime: a selection by the day modulo a smaller number differs."""
 COLLECT = """
 import datetime, json, sys, time
 out, day, *words = sys.argv[1:]
@@ -53,14 +54,13 @@ def collected(day, file, *words):
 
 
 @pytest.mark.full
-def test_the_same_tests_are_collected_on_three_days(tmp_path):
+def test_the_same_tests_are_collected_on_two_days(tmp_path):
     days = [collected(day, tmp_path / f"{day}.json", "tests") for day in DAYS]
-    assert days[0] == days[1] == days[2] and len(days[0]) > 5000
-    assert list(days[0]) == list(days[1]) == list(days[2])
+    assert list(days[0].items()) == list(days[1].items()) and len(days[0]) > 5000
 
 
 def test_the_laws_of_a_day_are_those_of_every_day(tmp_path):
     """The quick part of the test above, with the same process."""
     words = ("tests/laws/test_laws_of_corruptions.py", "-m", "not full")
-    days = [collected(day, tmp_path / f"{day}.json", *words) for day in DAYS[:2]]
+    days = [collected(day, tmp_path / f"{day}.json", *words) for day in DAYS]
     assert list(days[0].items()) == list(days[1].items()) and days[0]

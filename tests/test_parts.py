@@ -33,12 +33,13 @@ def test_a_part_that_hangs_is_killed(monkeypatch, capsys):
     assert capsys.readouterr().out.endswith("failed: hung\n")
 
 
-def test_each_test_file_is_in_one_part():
+@pytest.mark.parametrize("together", [(), run.TOGETHER])
+def test_each_test_file_is_in_one_part(together):
     files = {
         path.relative_to(run.ROOT).as_posix() for path in (run.ROOT / "tests").rglob("test_*.py")
     }
     seen = []
-    for one in run.parts():
+    for one in run.parts(together):
         ignored = {one.words[n + 1] for n, word in enumerate(one.words) if word == "--ignore"}
         words = {word for word in one.words if word != "--ignore"} - ignored
         if one.name in ignored:

@@ -16,7 +16,7 @@ from benchmarks import streaming
 from ptm_jax.convert import checkpoint
 from ptm_jax.convert.files import open_tensors
 from ptm_jax.convert.formats import tensors
-from support.forced import on_eight_devices
+from support import elsewhere
 
 MESHES = (({"fsdp": 8}, "fsdp"), ({"fsdp": 2, "model": 4}, "megatron_fsdp"))
 
@@ -71,7 +71,7 @@ def imports():
 @pytest.mark.full
 def test_an_import_holds_its_shards_and_two_tensors():
     """One is read while the shards of the last are copied; whole it would be held twice."""
-    for result in on_eight_devices(imports):
+    for result in elsewhere.on_devices(8, imports):
         assert result["right"] and result["spread"] == 8 and not result["extra"]
         assert result["files"] > 4 and result["total"] > 20e6
         assert result["held"] <= 1.01 * result["total"] + 8 * 100_000, result

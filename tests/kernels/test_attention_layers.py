@@ -29,7 +29,7 @@ from ptm_jax.nn.attention.multihead import Attention, with_maps
 from ptm_jax.nn.attention.relative import Alibi, Buckets, RelativeKeysValues, ShiftedScores
 from ptm_jax.nn.layers import Context
 from ptm_jax.training.start import differing
-from support.forced import on_eight_devices
+from support import elsewhere
 
 discover("ptm_jax.systems")
 B, L, H, K = 2, 21, 2, 6
@@ -239,7 +239,7 @@ def on_devices():
 
 @pytest.mark.full
 def test_on_a_mesh_every_device_computes_its_rows_heads_and_queries():
-    found = on_eight_devices(on_devices)
+    found = elsewhere.on_devices(8, on_devices)
     assert len(found) == len(MESHES) and max(found.values()) < 1e-5, found
 
 

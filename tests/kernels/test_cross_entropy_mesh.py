@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from support.forced import on_eight_devices
+from support import elsewhere
 
 LAYOUTS = {
     "words 8": ({"model": 8}, "megatron"),
@@ -80,7 +80,7 @@ def differences():
 
 @pytest.fixture(scope="module")
 def found():
-    return on_eight_devices(differences)
+    return elsewhere.on_devices(8, differences)
 
 
 @pytest.mark.full

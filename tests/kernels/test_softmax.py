@@ -18,7 +18,7 @@ from ptm_jax.kernels.scores import Scores
 from ptm_jax.kernels.softmax import candidates, plain, scale_mask_softmax, tpu
 from ptm_jax.mesh.layout import layout_of, use
 from ptm_jax.mesh.rules import make_mesh
-from support.forced import on_eight_devices
+from support import elsewhere
 
 INTERPRETED = functools.partial(tpu.softmax, interpret=True)
 WAYS = {"reference": plain.softmax, "tpu": INTERPRETED}
@@ -156,5 +156,5 @@ def on_devices():
 
 @pytest.mark.full
 def test_a_layout_gives_each_device_its_rows_heads_and_queries():
-    errors, shape = on_eight_devices(on_devices)
+    errors, shape = elsewhere.on_devices(8, on_devices)
     assert max(errors) < 1e-6 and tuple(shape) == (1, 2, 3, 9)

@@ -117,7 +117,7 @@ COVERED = {
         name: {type(head).__name__ for head in module(name).heads.values()} for name in KINDS
     },
 }
-each = pytest.mark.parametrize("name", covering.params("encoders", COVERED["encoders"]))
+each = registered.by_case(covering.params("encoders", COVERED["encoders"]))
 
 
 def width_of(name):

@@ -62,7 +62,7 @@ def claims(name):
     return [pytest.mark.status(each, "built") for each in sorted(names)]
 
 
-each = pytest.mark.parametrize("name", [pytest.param(name, marks=claims(name)) for name in CASES])
+each = registered.by_case([pytest.param(name, marks=claims(name)) for name in CASES])
 
 
 def linear(towers, given, key):

@@ -14,19 +14,12 @@ sys.path[:0] = [str(HERE.parent)]
 from ptm_jax import systems  # noqa: E402
 from support import splitting  # noqa: E402
 
-GOLDEN = HERE / "golden" / "shardings.txt"
-
-
-def golden() -> dict[str, str]:
-    """{system: hash} of the file."""
-    return dict(line.split() for line in GOLDEN.read_text(encoding="utf8").splitlines())
-
 
 def write(names) -> None:
     """Write the hashes of these systems."""
-    hashes = golden() | {name: splitting.digest(name) for name in names}
+    hashes = splitting.hashes() | {name: splitting.digest(name) for name in names}
     lines = (f"{name} {hashes[name]}\n" for name in systems.names() if name in hashes)
-    GOLDEN.write_text("".join(lines), encoding="utf8")
+    splitting.GOLDEN.write_text("".join(lines), encoding="utf8")
 
 
 if __name__ == "__main__":

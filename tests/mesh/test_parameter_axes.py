@@ -2,7 +2,6 @@
 unseen."""
 
 import dataclasses
-from pathlib import Path
 
 import flax.linen as nn
 import jax
@@ -18,7 +17,7 @@ from ptm_jax.core.paths import flatten
 from ptm_jax.core.types import Encoded, Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.mesh import rules as tables
-from ptm_jax.mesh.axes import NAMES, ParameterAxes
+from ptm_jax.mesh.axes import ParameterAxes
 from ptm_jax.nn.declared import axes_of
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Dense
@@ -26,9 +25,6 @@ from ptm_jax.plan import lowering
 from ptm_jax.training.steps.step import program
 from support import splitting, tiny_systems
 from support.classifier import batch, classifier
-
-GOLDEN = Path(__file__).parent / "golden" / "shardings.txt"
-HASHES = dict(line.split() for line in GOLDEN.read_text(encoding="utf8").splitlines())
 
 # Together they have every class of layers, and every name of its parameters, of the catalogue.
 COVER = """
@@ -43,31 +39,13 @@ tree_lstm_mini universal_mini vlbl_mini xlnet_mini
 """.split()
 
 
-def undeclared(name):
-    """The parameters of a system that no layer declares, and declared names that nobody knows."""
-    state, axes = splitting.abstract(name)
-    names = {path: axes.find(path) for path in flatten(state.params)}
-    return [path for path, one in names.items() if one is None or {*one} - {*NAMES, None}]
-
-
 @pytest.mark.parametrize("name", COVER)
 def test_every_parameter_has_axes_and_lies_where_it_lay(name):
     """`Program.abstract` raises an error for axes of another rank. The hashes were made from the
-    former table of path patterns. To see the lines: python tests/mesh/shardings.py --show NAME."""
-    assert undeclared(name) == []
-    assert splitting.digest(name) == HASHES[name]
-
-
-@pytest.mark.full
-def test_every_parameter_of_the_catalogue_has_axes_and_lies_where_it_lay():
-    names, faults = [name for name in systems.names() if name not in COVER], {}
-    for name in names:
-        if missing := undeclared(name):
-            faults[name] = missing
-        elif name in HASHES and splitting.digest(name) != HASHES[name]:
-            faults[name] = "another sharding"
-        splitting.abstract.cache_clear()
-    assert faults == {}
+    former table of path patterns. To see the lines: python tests/mesh/shardings.py --show NAME.
+    `tests/systems/test_catalogue.py` has the other systems."""
+    assert splitting.undeclared(name) == []
+    assert splitting.digest(name) == splitting.hashes()[name]
 
 
 @pytest.mark.parametrize("name", ["magnitude", "q8bert", "gates", "fastbert", "pd"])

@@ -91,10 +91,17 @@ def each(cases: dict[str, Any], covered: str | None = None):
     }
     if covered:
         traits = {name: class_names(value) for name, value in cases.items()}
-        return pytest.mark.parametrize("name", covering.params(covered, traits, marks))
-    return pytest.mark.parametrize(
-        "name", [pytest.param(name, marks=marks[name]) for name in cases]
-    )
+        return by_case(covering.params(covered, traits, marks))
+    return by_case([pytest.param(name, marks=marks[name]) for name in cases])
+
+
+def by_case(cases: list[Any]) -> pytest.MarkDecorator:
+    """Returns the mark of a law for cases `name`.
+
+    Of the laws of a file, all of one case run in sequence: the programs of a case can then be
+    dropped (`tests/conftest.py`).
+    """
+    return pytest.mark.parametrize("name", cases, scope="module")
 
 
 def missing(package: str, base: type, named: dict[str, Any]) -> set[type]:

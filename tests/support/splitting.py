@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import math
+from pathlib import Path
 
 from ptm_jax import systems
 from ptm_jax.core import paths
@@ -10,8 +11,17 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import Experiment
 from ptm_jax.mesh import padding
 from ptm_jax.mesh import rules as tables
+from ptm_jax.mesh.axes import NAMES
 from ptm_jax.plan import lowering
 from ptm_jax.training.steps.step import program
+
+GOLDEN = Path(__file__).parents[1] / "mesh" / "golden" / "shardings.txt"
+
+
+@functools.cache
+def hashes():
+    """{system: hash} of the golden file, which `tests/mesh/shardings.py` writes."""
+    return dict(line.split() for line in GOLDEN.read_text(encoding="utf8").splitlines())
 
 
 @functools.cache
@@ -66,3 +76,10 @@ def _places(spec, rank):
 def digest(name):
     """A short hash of `lines`."""
     return hashlib.sha256("\n".join(lines(name)).encode()).hexdigest()[:16]
+
+
+def undeclared(name):
+    """The parameters of a system that no layer declares, and declared names that nobody knows."""
+    state, axes = abstract(name)
+    names = {path: axes.find(path) for path in paths.flatten(state.params)}
+    return [path for path, one in names.items() if one is None or {*one} - {*NAMES, None}]

@@ -22,6 +22,7 @@ from ptm_jax.core.errors import UserError  # noqa: E402
 from ptm_jax.core.slots import objective  # noqa: E402
 from ptm_jax.systems.survey import rows as survey  # noqa: E402
 from support import published, splitting  # noqa: E402
+from support.structures import structures  # noqa: E402
 
 
 def add(name: str) -> list[str]:
@@ -72,7 +73,8 @@ def earn(name: str) -> list[str]:
         "-m",
         "status",
     ]
-    cases = [str(HERE / "test_catalogue.py"), "-k", f"[{name}]"]
+    first = next(one for one, alike in structures().items() if name in alike)
+    cases = [str(HERE / "test_catalogue.py"), "-k", f"[{first}]"]
     result = subprocess.run([*command, *cases], capture_output=True, text=True, check=False)
     if result.returncode:
         print(result.stdout[-2000:])

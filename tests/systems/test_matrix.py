@@ -8,9 +8,6 @@ tried. `python tests/systems/test_matrix.py` writes the list.
 """
 
 import dataclasses
-import gc
-import os
-import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -43,6 +40,10 @@ from support import covering  # noqa: E402
 
 DOCS = Path(__file__).parents[2] / "docs"
 ROWS, LENGTH = 4, 64
+# A step is compiled for longer than it runs.
+COMPILE = {"xla_backend_optimization_level": 0}
+if version("jaxlib") < "0.11":
+    COMPILE["xla_cpu_use_fusion_emitters"] = False
 
 
 @pytest.fixture(scope="session")
@@ -83,7 +84,7 @@ def step(system, corpus):
         lambda leaf: random.normal(0.0, 0.1, leaf.shape).astype(np.float32), shapes.params
     )
     state = dataclasses.replace(zeros, params=params)
-    state, metrics = jax.jit(work.step)(state, batch)
+    state, metrics = jax.jit(work.step, compiler_options=COMPILE)(state, batch)
     finite = all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(state.params))
     return metrics["loss"].value().sum(), metrics["grad_norm"], finite
 
@@ -141,25 +142,6 @@ def selection(cells):
     return columns
 
 
-def check(row, folder, *steps):
-    """The refusals of a row, and a step of each cell in the columns `steps`."""
-    corpus, encoder = open_corpus(folder), systems.get(matrix.ENCODERS[row])
-    tasks = {column: systems.get(name) for column, name in matrix.TASKS.items()}
-    cells = compose.matrix({row: encoder}, tasks)
-    for column, task in tasks.items():
-        system = encoder if encoder.name == task.name else compose.compose(encoder, task)
-        if reason := cells[row, column]:
-            with pytest.raises(UserError) as refused:
-                program(system, 0)
-            assert reason in str(refused.value) and len(reason) > 20
-        elif column in steps:
-            loss, norm, finite = step(system, corpus)
-            assert np.isfinite(loss) and loss > 0 and np.isfinite(norm) and norm > 0 and finite, (
-                column
-            )
-            print(row, column, float(loss), float(norm))
-
-
 @pytest.fixture(scope="session")
 def cells():
     """The whole table, which takes as long as two steps."""
@@ -191,22 +173,21 @@ def test_cells_of_a_class_work_or_do_not_work_together(cells):
 
 @pytest.mark.full
 @pytest.mark.parametrize("row", matrix.ENCODERS)
-def test_every_cell_takes_a_step_or_is_refused(row, corpus, steps):
-    """In a process of its own, which compiles without optimisation: most of its time is the
-    compiler's."""
-    flags = "--xla_backend_optimization_level=0"
-    if version("jaxlib") < "0.11":
-        flags += " --xla_cpu_use_fusion_emitters=false"
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, __file__, row, str(corpus), *steps[row]],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    assert len(done.stdout.splitlines()) == len(steps[row])
+def test_every_cell_takes_a_step_or_is_refused(row, corpus, cells, steps):
+    encoder, corpus = systems.get(matrix.ENCODERS[row]), open_corpus(corpus)
+    for column, name in matrix.TASKS.items():
+        task = systems.get(name)
+        system = encoder if encoder.name == task.name else compose.compose(encoder, task)
+        if reason := cells[row, column]:
+            with pytest.raises(UserError) as refused:
+                program(system, 0)
+            assert reason in str(refused.value) and len(reason) > 20
+        elif column in steps[row]:
+            loss, norm, finite = step(system, corpus)
+            assert np.isfinite(loss) and loss > 0 and np.isfinite(norm) and norm > 0 and finite, (
+                column
+            )
+    jax.clear_caches()  # a row has as many programs as a process may map
 
 
 @pytest.mark.full
@@ -226,10 +207,6 @@ def test_the_linker_of_another_encoder_is_missing(cells):
 
 
 if __name__ == "__main__":
-    gc.set_threshold(100_000, 50, 50)  # as conftest.py does, which this process has not read
-    if sys.argv[1:]:
-        check(*sys.argv[1:])
-    else:
-        columns = selection(matrix.cells())
-        lines = [f"{row} > {column}\n" for row in columns for column in columns[row]]
-        (covering.FOLDER / "cells.txt").write_text("".join(lines), encoding="utf8")
+    columns = selection(matrix.cells())
+    lines = [f"{row} > {column}\n" for row in columns for column in columns[row]]
+    (covering.FOLDER / "cells.txt").write_text("".join(lines), encoding="utf8")

@@ -18,7 +18,7 @@ from ptm_jax.mesh.rules import TABLES, make_mesh
 from ptm_jax.training.steps.step import program
 from ptm_jax.training.updates import matrices, optimizers
 from ptm_jax.training.updates.freedom import Freedom
-from support.forced import on_eight_devices
+from support import elsewhere
 
 RATE = 0.01
 SHAPES = {
@@ -246,6 +246,6 @@ def of_meshes():
 
 @pytest.mark.full
 def test_an_update_on_four_devices_is_that_of_one():
-    for name, (apart, moment, factor) in on_eight_devices(of_meshes).items():
+    for name, (apart, moment, factor) in elsewhere.on_devices(8, of_meshes).items():
         assert apart < 1e-5, (name, apart)
         assert "fsdp" in moment and "model" in moment and "fsdp" not in factor, (moment, factor)
