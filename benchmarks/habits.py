@@ -51,7 +51,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 def bindings(module: Module) -> dict[str, str]:
     """Returns {local name: dotted name} of the imports and classes of a module."""
     names: dict[str, str] = {}
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             names |= {each.asname: each.name for each in node.names if each.asname}
         elif isinstance(node, ast.ImportFrom):
@@ -99,7 +99,7 @@ def classes(modules: list[Module]) -> dict[str, tuple[set[str], tuple[str, ...]]
     for module in modules:
         names = bindings(module)
         public |= {f"{module.name}.{name}": full for name, full in names.items()}
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ClassDef):
                 bases = (dotted(base, names) for base in node.bases)
                 table[f"{module.name}.{node.name}"] = (members(node), tuple(filter(None, bases)))
@@ -147,7 +147,7 @@ def foreign_isinstances(modules: list[Module]) -> list[str]:
     places = []
     for module in modules:
         names = bindings(module)
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Name)
@@ -161,9 +161,9 @@ def foreign_isinstances(modules: list[Module]) -> list[str]:
     return places
 
 
-def docstrings(tree: ast.AST) -> set[int]:
+def docstrings(module: Module) -> set[int]:
     """Returns the ids of the strings that stand alone: docstrings and remarks on attributes."""
-    return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return {id(node.value) for node in module.nodes if isinstance(node, ast.Expr)}
 
 
 def named_rooms(modules: list[Module]) -> list[str]:
@@ -173,15 +173,15 @@ def named_rooms(modules: list[Module]) -> list[str]:
     for module in modules:
         if module.where == OLD_RECORDS:
             continue
-        texts = docstrings(module.tree)
+        texts = docstrings(module)
         folders = {
             id(node.right)
-            for node in ast.walk(module.tree)
+            for node in module.nodes
             if isinstance(node, ast.BinOp)
             and isinstance(node.op, ast.Div)
             and re.search(f"__file__|{PACKAGE}", ast.unparse(node.left))
         }
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 if id(node) in texts:
                     continue
@@ -205,7 +205,7 @@ def untyped(modules: list[Module]) -> tuple[list[str], int]:
     """Returns the locations of parameters of type `Any`, and the number of all parameters."""
     places, count = [], 0
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, FUNCTIONS):
                 count += len(parameters(node))
                 places += [
@@ -221,16 +221,16 @@ def positional(modules: list[Module]) -> list[str]:
     return [
         f"{module.where}:{node.lineno} {node.name}"
         for module in modules
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, FUNCTIONS)
         and sum(arg.arg not in ("self", "cls") for arg in [*node.args.posonlyargs, *node.args.args])
         > POSITIONAL
     ]
 
 
-def bound(tree: ast.AST) -> Iterator[tuple[str, int]]:
+def bound(module: Module) -> Iterator[tuple[str, int]]:
     """Yields (name, line) of each binding of a variable, parameter or attribute."""
-    for node in ast.walk(tree):
+    for node in module.nodes:
         if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
             yield (node.id if isinstance(node, ast.Name) else node.attr), node.lineno
         elif isinstance(node, ast.arg):
@@ -243,7 +243,7 @@ def vague(modules: list[Module]) -> dict[str, list[str]]:
     """Returns {vague name: locations of its bindings}."""
     places: dict[str, list[str]] = {name: [] for name in VAGUE}
     for module in modules:
-        for name, line in bound(module.tree):
+        for name, line in bound(module):
             if name in places:
                 places[name].append(f"{module.where}:{line}")
     return places

@@ -63,7 +63,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 class Module:
-    """One file of the package: its dotted name, path, text and syntax tree."""
+    """One file of the package: its dotted name, path, text, syntax tree and all nodes of it."""
 
     def __init__(self, path: Path, root: Path):
         self.path, self.where = path, path.relative_to(root).as_posix()
@@ -73,6 +73,7 @@ class Module:
         self.text = path.read_text(encoding="utf-8")
         self.lines = len(self.text.splitlines())
         self.tree = ast.parse(self.text, filename=self.where)
+        self.nodes = tuple(ast.walk(self.tree))
 
     @property
     def room(self) -> str | None:
@@ -168,7 +169,7 @@ def names_of(module: Module) -> str:
 
 def functions(module: Module) -> Iterator[tuple[int, str]]:
     """Yields (number of lines, location) for every function."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, FUNCTIONS[:2]):
             yield (
                 (node.end_lineno or node.lineno) - node.lineno + 1,
@@ -226,9 +227,7 @@ def sizes(modules: list[Module], root: Path) -> dict:
         len(path.read_text(encoding="utf-8").splitlines())
         for path in sorted((root / "tests").rglob("*.py"))
     )
-    nodes = (
-        node for module in modules for node in ast.walk(module.tree) if isinstance(node, ast.Call)
-    )
+    nodes = (node for module in modules for node in module.nodes if isinstance(node, ast.Call))
     called = collections.Counter(node.func.id for node in nodes if isinstance(node.func, ast.Name))
     folders: dict[str, list[str]] = collections.defaultdict(list)
     for module in modules:
