@@ -2,34 +2,51 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-import re
+from collections.abc import Hashable, Mapping
+
+import flax.linen as nn
 
 from ptm_jax import systems
-from ptm_jax.core import spec
 from ptm_jax.core.system import System
 
-TITLES = re.compile(r"^  (name|paper|section|rows|group): .*$", re.M)
-TOKENIZER = re.compile(r"^  tokenizer: .*?(?=^  \w)", re.M | re.S)
-NUMBER = re.compile(r"(?<=[ (])(?![01](?:\.0)?[,)\n])-?\d+(?:\.\d+)?(?:e-?\d+)?(?=[,)\n])")
-LENGTH = re.compile(r"(length: \d+)")
+MODULE = ("parent", "name")
+TITLES = ("name", "paper", "section", "rows", "group", "tokenizer")
 
 
-def structure(system: System) -> str:
-    """Returns the text of a record in which each number is N, without its titles and tokenizer.
+@functools.cache
+def names_of(kind: type) -> tuple[str, ...]:
+    """Returns the fields of a class that a record has."""
+    left = TITLES if kind is System else MODULE if issubclass(kind, nn.Module) else ()
+    return tuple(one.name for one in dataclasses.fields(kind) if one.name not in left)
+
+
+def structure(value: object, field: str = "") -> Hashable:
+    """Returns a record as nested tuples, without its titles and tokenizer, in which each number is
+    the class of numbers.
 
     0, 1 and the lengths of rows remain: they choose operations (no dropout, one layer, attention
     by blocks).
     """
-    text = TOKENIZER.sub("", TITLES.sub("", spec.to_text(system) + "\n"))
-    parts = LENGTH.split(text)  # odd ones are lengths
-    return "".join(part if n % 2 else NUMBER.sub("N", part) for n, part in enumerate(parts))
+    if isinstance(value, bool | str) or value is None:
+        return value
+    if isinstance(value, int | float):
+        return value if value in (0, 1) or field == "length" else float
+    if isinstance(value, Mapping):
+        return tuple((name, structure(part, name)) for name, part in value.items())
+    if isinstance(value, tuple | list):
+        return tuple(structure(part, field) for part in value)
+    if dataclasses.is_dataclass(value):
+        kind = type(value)
+        return kind, *(structure(getattr(value, name), name) for name in names_of(kind))
+    return repr(value)
 
 
 @functools.cache
 def structures() -> dict[str, list[str]]:
     """Returns {first system of a structure: every system of it}, in the order of the catalogue."""
-    alike: dict[str, list[str]] = {}
+    alike: dict[Hashable, list[str]] = {}
     for name in systems.names():
         alike.setdefault(structure(systems.get(name)), []).append(name)
     return {names[0]: names for names in alike.values()}
