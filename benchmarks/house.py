@@ -59,7 +59,7 @@ REPEATS = 5
 PIECE = re.compile(
     r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+"
 )  # a word, or a part of snake_case and of camelCase
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class Module:
@@ -103,7 +103,7 @@ def imports(module: Module) -> Iterator[tuple[str, str | None, bool]]:
             "typing.TYPE_CHECKING",
         ):
             waiting.extend((child, inside) for child in node.orelse)
-        else:
+        elif not isinstance(node, ast.expr):  # which holds no import
             inside = inside or isinstance(node, FUNCTIONS)
             waiting.extend((child, inside) for child in ast.iter_child_nodes(node))
 
@@ -170,7 +170,7 @@ def names_of(module: Module) -> str:
 def functions(module: Module) -> Iterator[tuple[int, str]]:
     """Yields (number of lines, location) for every function."""
     for node in module.nodes:
-        if isinstance(node, FUNCTIONS[:2]):
+        if isinstance(node, FUNCTIONS):
             yield (
                 (node.end_lineno or node.lineno) - node.lineno + 1,
                 f"{module.where}:{node.lineno} {node.name}",

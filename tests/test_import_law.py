@@ -61,23 +61,22 @@ HEAVY = {"tensorflow", "torch", "transformers"}
 def imports(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[str, int, bool]]:
     """(dotted name, line, inside a function) of everything a module imports; `from a import b`
     gives a.b."""
-    inner = {
-        id(node)
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for node in ast.walk(function)
-    }
-    for node in ast.walk(tree):
+    waiting = [(tree, False)]
+    while waiting:
+        node, inside = waiting.pop()
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield alias.name, node.lineno, id(node) in inner
+                yield alias.name, node.lineno, inside
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
                 parents = module.split(".")[: len(module.split(".")) - node.level + is_package]
                 base = ".".join([*parents, *([base] if base else [])])
             for alias in node.names:
-                yield f"{base}.{alias.name}", node.lineno, id(node) in inner
+                yield f"{base}.{alias.name}", node.lineno, inside
+        elif not isinstance(node, ast.expr):  # which holds no import
+            inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            waiting.extend((child, inside) for child in ast.iter_child_nodes(node))
 
 
 def broken(source: str, module: str, is_package: bool = False) -> list[str]:
