@@ -1,8 +1,9 @@
 """Extends a vocabulary.
 
-`grown` adds words of a domain to the WordPiece vocabulary of a published checkpoint (BERT, ELECTRA,
-DistilBERT, MobileBERT, MiniLM). A new word is the mean of its old pieces (further pre-training,
-survey section 5.3; Tai et al. 2020; Yao et al. 2021). `expanded` adds the words of a table of word
+`grown` adds words of a domain to the vocabulary of a published checkpoint: to the pieces of a
+vocab.txt (BERT, ELECTRA, DistilBERT, MiniLM), else to the added tokens of a tokenizer.json
+(ModernBERT). A new word is the mean of its old pieces (further pre-training, survey section 5.3;
+Tai et al. 2020; Yao et al. 2021). `expanded` adds the words of a table of word
 vectors to a vocabulary of whole words (skip-thought).
 """
 
@@ -13,7 +14,7 @@ import dataclasses
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 
 WORD = re.compile(r"\w+")
+UNUSED = re.compile(r"(\[unused_?\d+\]|<unused_?\d+>)")
+MULTIPLE = 64
+"""A vocabulary padded to a multiple of this stays one."""
 
 
 def candidates(tokenizer: Tokenizer, texts: Iterable[str], limit: int, least: int = 5) -> list[str]:
@@ -51,28 +55,31 @@ def grown(model: Any, words: Sequence[str]) -> Any:
     """Returns the `Pretrained` model with a piece for every word.
     Existing pieces are kept. Raises UserError."""
     tokenizer = model.tokenizer
-    if (
-        tokenizer is None
-        or tokenizer.published is None
-        or "vocab.txt" not in tokenizer.published.files
-    ):
+    files = {} if tokenizer is None or tokenizer.published is None else tokenizer.published.files
+    if not {"vocab.txt", "tokenizer.json"} & set(files):
         raise UserError(
-            f"{model.system.name} has no WordPiece vocabulary (vocab.txt) that words could "
+            f"{model.system.name} has no vocabulary (vocab.txt or tokenizer.json) that words could "
             "be added to"
         )
     odd = [word for word in words if not word or re.search(r"\s", word)]
     if odd:
         raise UserError(f"{odd[0]!r} is no word that can be added; give one word a line")
-    new = [word for word in dict.fromkeys(words) if tokenizer.id(word) is None]
+    spaced = "" if "vocab.txt" in files else " "  # pieces of a word inside a text
+    unknown = [word for word in dict.fromkeys(words) if tokenizer.id(word) is None]
+    pieces_of = dict(
+        zip(unknown, tokenizer.encode_batch([spaced + w for w in unknown]), strict=True)
+    )
+    new = [word for word in unknown if not spaced or len(pieces_of[word]) > 1]
     if not new:
         raise UserError(
             f"all {len(words)} words are pieces of {model.system.name} already; there is "
             "nothing to add"
         )
-    parts = tokenizer.encode_batch(new)
     larger = _extended(tokenizer, new)
     ids = [larger.id(word) for word in new]
     old, size = model.vocab.size, max(model.vocab.size, len(larger.pieces))
+    if old % MULTIPLE == 0:
+        size = -(-size // MULTIPLE) * MULTIPLE
     vocab = dataclasses.replace(larger.vocab, size=size)
     system = spec.respell(model.system, Vocab, vocab)
     shapes = flatten(towers.abstract(system.towers, checkpoint.example(system)))
@@ -92,8 +99,8 @@ def grown(model: Any, words: Sequence[str]) -> Any:
             return leaf
         table = np.moveaxis(np.asarray(leaf), axes[0], 0)
         table = np.concatenate([table, np.zeros((size - old, *table.shape[1:]), table.dtype)])
-        for index, pieces in zip(ids, parts, strict=True):
-            table[index] = table[pieces].mean(0)
+        for index, word in zip(ids, new, strict=True):
+            table[index] = table[pieces_of[word]].mean(0)
         return np.moveaxis(table, 0, axes[0])
 
     params = unflatten({path: rows(path, leaf) for path, leaf in flatten(model.params).items()})
@@ -172,16 +179,52 @@ def _mapped(old: np.ndarray, size: int, index: np.ndarray, vectors: np.ndarray) 
 
 
 def _extended(tokenizer: Tokenizer, new: Sequence[str]) -> Any:
-    """Returns the tokenizer with the words appended to its pieces, read again from its files."""
+    """Returns the tokenizer with the words, read again from its files."""
     files = dict(tokenizer.published.files)
-    pieces = files["vocab.txt"].decode("utf8").rstrip("\n").split("\n")
-    files["vocab.txt"] = ("\n".join([*pieces, *new]) + "\n").encode("utf8")
-    if "tokenizer.json" in files:
-        document = json.loads(files["tokenizer.json"])
-        table = document["model"]["vocab"]
-        table.update({word: len(pieces) + number for number, word in enumerate(new)})
-        files["tokenizer.json"] = json.dumps(document, ensure_ascii=False).encode("utf8")
+    files |= (_appended if "vocab.txt" in files else _added)(files, new)
     with tempfile.TemporaryDirectory(prefix="ptm-grow-") as folder:
         for name, content in files.items():
             (Path(folder) / name).write_bytes(content)
         return read_published(Path(folder))
+
+
+def _appended(files: Mapping[str, bytes], new: Sequence[str]) -> dict[str, bytes]:
+    """Returns the files of a WordPiece vocabulary with the words after its pieces."""
+    pieces = files["vocab.txt"].decode("utf8").rstrip("\n").split("\n")
+    larger = {"vocab.txt": ("\n".join([*pieces, *new]) + "\n").encode("utf8")}
+    if "tokenizer.json" in files:
+        document = json.loads(files["tokenizer.json"])
+        table = document["model"]["vocab"]
+        table.update({word: len(pieces) + number for number, word in enumerate(new)})
+        larger["tokenizer.json"] = _bytes(document)
+    return larger
+
+
+def _added(files: Mapping[str, bytes], new: Sequence[str]) -> dict[str, bytes]:
+    """Returns the files of a tokenizer.json with the words as added tokens: whole words, with the
+    space before them. They take the ids of unused tokens first."""
+    document = json.loads(files["tokenizer.json"])
+    tokens, table = document.get("added_tokens") or [], document["model"]["vocab"]
+    numbers = table.values() if isinstance(table, dict) else range(len(table))
+    ids = [token["id"] for token in tokens if UNUSED.fullmatch(token["content"])]
+    first = max([*numbers, *(token["id"] for token in tokens)]) + 1
+    ids = [*ids, *range(first, first + len(new))][: len(new)]
+    flags = {"single_word": True, "lstrip": True, "rstrip": False, "normalized": True}
+    words = {
+        index: {"id": index, "content": word, **flags, "special": False}
+        for index, word in zip(ids, new, strict=True)
+    }
+    others = [token for token in tokens if token["id"] not in words]
+    document["added_tokens"] = sorted([*others, *words.values()], key=lambda token: token["id"])
+    larger = {"tokenizer.json": _bytes(document)}
+    config = json.loads(files.get("tokenizer_config.json", b"{}"))
+    if decoder := config.get("added_tokens_decoder"):
+        plain = {str(i): {k: v for k, v in t.items() if k != "id"} for i, t in words.items()}
+        larger["tokenizer_config.json"] = _bytes(
+            {**config, "added_tokens_decoder": decoder | plain}
+        )
+    return larger
+
+
+def _bytes(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, ensure_ascii=False).encode("utf8")

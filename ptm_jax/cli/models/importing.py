@@ -39,8 +39,8 @@ class Args:
     revision: options.Text = None
     """Branch, tag or commit on the Hub (default: main)."""
     grow: options.Path = None
-    """File of words, one per line, to add to a WordPiece vocabulary; a word's vector is the mean of
-    its pieces' vectors."""
+    """File of words, one per line, to add to the vocabulary (unused tokens first); a word's vector
+    is the mean of its pieces' vectors."""
     expand: options.Path = None
     """File of word vectors, whose words are added to the whole-word vocabulary of a run
     (skip-thought); a linear map that is fitted to the words that both know makes their vectors."""
