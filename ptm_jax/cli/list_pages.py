@@ -207,6 +207,17 @@ def _uses(as_json: bool) -> int:
     return report(document, table(["", ""], rows).lstrip("\n"), as_json)
 
 
+def _checkpoints(as_json: bool) -> int:
+    from ptm_jax.convert.family import families
+
+    document = [
+        {"model_type": name, "classes": list(families.get(name).heads)} for name in families.names()
+    ]
+    rows = [[one["model_type"], " ".join(one["classes"])] for one in document]
+    note = "\n\nNo code of a checkpoint is ever run: a folder with auto_map is read by these names."
+    return report(document, table(["model_type", "classes"], rows) + note, as_json)
+
+
 def _adaptations(as_json: bool) -> int:
     from ptm_jax.adapt import catalogue
 
@@ -258,6 +269,7 @@ LISTS = {
     "tasks": _tasks,
     "uses": _uses,
     "sources": _sources,
+    "checkpoints": _checkpoints,
     "adaptations": _adaptations,
     "compressions": _compressions,
     "matrix": _matrix,

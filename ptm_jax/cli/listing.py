@@ -1,5 +1,5 @@
-"""List systems, survey rows, tasks, uses of models, sources of text, adaptations, compressions, or
-which encoder works with which pre-training task.
+"""List systems, survey rows, tasks, uses of models, sources of text, families of checkpoints,
+adaptations, compressions, or which encoder works with which pre-training task.
 
 Example:
   ptm list
@@ -13,6 +13,7 @@ Example:
   ptm list --tasks
   ptm list --uses
   ptm list --sources
+  ptm list --checkpoints
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class Args:
     """List the values of --task of `ptm predict` and `evaluate` that are no downstream task."""
     sources: Flag = False
     """List the kinds of sources of text, values of --data."""
+    checkpoints: Flag = False
+    """List the families of Hugging Face checkpoints, values of model_type, with their classes."""
     adaptations: Flag = False
     """List the adaptations, values of `ptm train --adapt`, with their fields and defaults."""
     compressions: Flag = False

@@ -267,3 +267,10 @@ def test_rows_as_text(ptm):
 def test_table_cuts_the_widest_column():
     text = options.table(("a", "b"), [("x" * 50, "y"), ("z", "w" * 8)], width=30)
     assert [len(line) for line in text.splitlines()] == [23, 23, 30] and "…" in text
+
+
+def test_families_of_checkpoints_have_their_classes_and_no_code_is_run(ptm):
+    out, document = ptm("--checkpoints"), ptm("--checkpoints", "--json")
+    classes = {one["model_type"]: one["classes"] for one in document}
+    assert classes["neobert"][0] == "NeoBERT" and "EsmForMaskedLM" in classes["esm"]
+    assert all(name in out for name in classes) and "No code of a checkpoint is ever run" in out
