@@ -139,6 +139,9 @@ def config_of(model_type, **fields):
     [
         ("deberta", {"talking_head": True}, "talking heads"),
         ("deberta", {"pos_att_type": "c2p|p2p"}, "p2p"),
+        ("deberta", {"pos_att_type": "none"}, "'none'; supported"),
+        ("deberta", {"pos_att_type": ["c2p", "c2p"]}, "twice"),
+        ("deberta-v2", {"pos_att_type": ["C2P"]}, "'C2P'; supported"),
         ("deberta", {"conv_kernel_size": 3}, "no convolution"),
         ("deberta-v2", {"embedding_size": 12}, "expected 24"),
         (

@@ -55,14 +55,22 @@ EXPECTED = {
 
 
 def terms_of(config: Config) -> tuple[str, ...]:
-    """Returns the scores by distance of a config. Raises UserError for an unknown one."""
+    """Returns the scores by distance of a config. Raises UserError for an unknown one.
+
+    Only a text is read in any case, and only DeBERTa-v2 ignores "none" and terms that stand twice:
+    v1 divides its scores by the root of the length of the list.
+    """
     named = config("pos_att_type", None, None) or []
-    named = named.split("|") if isinstance(named, str) else named
-    terms = [str(name).strip().lower() for name in named if str(name).strip() not in ("", "none")]
+    if isinstance(named, str):
+        named = [name.strip() for name in named.lower().split("|")]
+    ignored = ("", "none") if config("model_type", str) == SECOND else ()
+    terms = [str(name) for name in named if name not in ignored]
     if unknown := [name for name in terms if name not in TERMS]:
         raise UserError(
             f"{config.file}: pos_att_type has {unknown[0]!r}; supported are c2p and p2c"
         )
+    if not ignored and len(terms) > len(set(terms)):
+        raise UserError(f"{config.file}: pos_att_type has a term twice; expected c2p and p2c")
     return tuple(name for name in TERMS if name in terms)
 
 
