@@ -16,7 +16,7 @@ from ptm_jax.nn.attention.disentangled import Distances, FirstConvolution
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.systems.transformers import deberta
 
-L, K, HEADS, LAYERS = 11, 4, 2, 1
+L, K, HEADS, LAYERS = 11, 4, 2, 2
 DISTANCES = Distances(farthest=9, buckets=4)
 
 
