@@ -158,5 +158,7 @@ def family_of(config: Config) -> Family:
     """Returns the family of a config. Raises UserError for an unknown `model_type`."""
     name = config("model_type", str)
     if name not in families:
-        raise UserError(f"{config.file}: {unknown('model_type', name[:100], families.names())}")
+        code = "it asks for remote code, which is never run; " if "auto_map" in config else ""
+        known = unknown("model_type", name[:100], families.names())
+        raise UserError(f"{config.file}: {code}{known}")
     return families.get(name)

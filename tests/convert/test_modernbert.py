@@ -88,8 +88,8 @@ def test_both_spellings_of_the_angles():
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"local_attention": 0}, "local_attention is 0"),
-        ({"local_attention": 1}, "at least 2"),
+        ({"local_attention": 0}, "local_attention is 0; it must be at least 2"),
+        ({"local_attention": 1}, "local_attention is 1; it must be at least 2"),
         ({"layer_types": ["full_attention"]}, "expected 4"),
         ({"layer_types": ["chunked_attention"] * 4}, "each"),
         (

@@ -76,8 +76,8 @@ def test_short_windows_and_decoding(window, tmp_path):
         np.testing.assert_allclose(encoded.hidden[:, 0], whole[:, place], atol=1e-4)
 
 
-@pytest.mark.parametrize("window", [1, 3])
+@pytest.mark.parametrize("window", [0, 1, 3])
 def test_a_window_of_the_token_alone_is_refused(window):
     config = Config({"model_type": "modernbert-decoder", **SIZES, "local_attention": window})
-    with pytest.raises(UserError, match="at least 4"):
+    with pytest.raises(UserError, match=f"is {window}; it must be at least 4"):
         checkpoint.record_of(config)

@@ -48,6 +48,6 @@ def test_configs_that_are_refused(fields, words):
 
 def test_remote_code_of_an_unknown_model_is_refused():
     fields = {**SIZES, **AUTO, "model_type": "otherbert"}
-    with pytest.raises(UserError, match="otherbert") as error:
+    with pytest.raises(UserError, match="never run; unknown model_type 'otherbert'") as error:
         checkpoint.record_of(Config(fields))
     assert "\n" not in str(error.value)

@@ -40,14 +40,20 @@ HEADS = classes("ModernBert", {})
 POOLING = {"cls": "first", "mean": "mean"}
 
 
+def width_of(config: Config, least: int) -> int:
+    """Returns the width of the window of a config. Raises UserError for one below `least`."""
+    width = config("local_attention", int, 128)
+    if width < least:
+        raise UserError(f"{config.file}: local_attention is {width}; it must be at least {least}")
+    return config.positive("local_attention", 128)
+
+
 def pattern(config: Config, layers: int) -> LocalLayers:
     """Returns the pattern of full and local layers of a config."""
-    radius = config.positive("local_attention", 128) // 2
-    if not radius:
-        raise UserError(f"{config.file}: local_attention is 1; it must be at least 2")
+    window = width_of(config, least=2)
     every = config.positive("global_attn_every_n_layers", 3)
     kinds = [angles.KINDS[i % every == 0] for i in range(layers)]
-    return angles.pattern(config, layers, radius, kinds)
+    return angles.pattern(config, layers, window // 2, kinds)
 
 
 def theta(config: Config, kind: str) -> float:

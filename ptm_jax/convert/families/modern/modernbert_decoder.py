@@ -34,9 +34,7 @@ def pattern(config: Config) -> LocalLayers:
     encoder's on each side.
     """
     layers = config.count("num_hidden_layers")
-    radius = config.positive("local_attention", 128) // 2 - 1
-    if radius < 1:
-        raise UserError(f"{config.file}: local_attention is {radius * 2 + 2}; expected at least 4")
+    radius = modernbert.width_of(config, least=4) // 2 - 1
     every = config.positive("global_attn_every_n_layers", 3)
     kinds = [angles.KINDS[i % every == 0] for i in range(layers)]
     return angles.pattern(config, layers, radius, kinds)
