@@ -81,6 +81,8 @@ def texts(draw, kind, fields, side, length):
         del inputs["token_type_ids"]
     pad, mask = fields["pad_token_id"], inputs["attention_mask"] > 0
     inputs["input_ids"] = np.where(mask, inputs["input_ids"], pad).astype(np.int32)
+    before = np.pad(mask[:, :-1], ((0, 0), (1, 0)))  # padding predicts no token
+    inputs["lm_labels"] = np.where(mask & before, inputs["input_ids"], peers.IGNORED)
     shape = inputs["class"].shape
     if problem == "multi_label_classification":
         inputs["class"] = draw.integers(0, 2, (*shape, labels)).astype(np.float32)
