@@ -27,8 +27,8 @@ from ptm_jax.convert import adapterfile
 from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.paths import flatten
-from ptm_jax.core.reading import check_local
 from ptm_jax.core.system import Experiment, System
+from ptm_jax.data.stores import working
 from ptm_jax.data.text import sources
 from ptm_jax.inference.loading import load
 from ptm_jax.inference.pretrained import Pretrained
@@ -262,10 +262,9 @@ def _with(config: Experiment, fields: Mapping[str, Any]) -> Experiment:
 
 @contextlib.contextmanager
 def _folder(workdir: str | os.PathLike | None) -> Iterator[Path]:
-    """Yields the workdir, or a temporary one. Raises UserError for a workdir in an object store."""
+    """Yields the workdir, or a temporary one. Raises UserError."""
     if workdir is not None:
-        check_local(workdir, "workdir")
-        yield Path(workdir)
+        yield working.opened(workdir, "workdir")
         return
     with tempfile.TemporaryDirectory(prefix="ptm-") as folder:
         try:

@@ -6,6 +6,7 @@ import errno
 import os
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.data.stores import working
 
 NEXT_STEP = {
     errno.ENOSPC: "free some space, or choose another place, and run the same command again",
@@ -23,7 +24,7 @@ NEXT_STEP = {
 def explain(error: BaseException) -> str:
     """One line for an exception."""
     if isinstance(error, UserError):
-        return str(error)
+        return working.named(str(error))
     if isinstance(error, OSError) and error.errno is not None:
         paths = " -> ".join(
             str(name) for name in (error.filename, error.filename2) if name is not None

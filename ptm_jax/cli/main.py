@@ -20,10 +20,9 @@ import traceback
 import typing
 from collections.abc import Sequence
 
-from ptm_jax.cli import allocator, terminal
+from ptm_jax.cli import allocator, places, terminal
 from ptm_jax.cli.explaining import explain
 from ptm_jax.core.errors import UserError, unknown
-from ptm_jax.core.reading import check_local
 
 COMMANDS = {
     "list": (
@@ -78,22 +77,6 @@ COMMANDS = {
     ),
 }
 
-PLACES = (
-    "workdir",
-    "out",
-    "output",
-    "table",
-    "plot",
-    "predictions",
-    "input",
-    "index",
-    "adapter",
-    "config",
-    "grow",
-    "expand",
-    "corpus",
-)
-"""Options of all commands that name a file or folder."""
 TRUST = "--trust"
 SEEDS = 2**31
 """The number of seeds: int32 holds them."""
@@ -170,15 +153,12 @@ def _command(name: str, *words: str) -> int:
         args = tyro.cli(module.Args, args=words, prog=f"ptm {name}", description=module.__doc__)
     except SystemExit as stop:  # help, or a usage error that tyro has explained
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    for option in PLACES:
-        if isinstance(place := vars(args).get(option), str) and not place.strip():
-            raise UserError(f"--{option} is empty; give a path, or . for the folder you are in")
-        if isinstance(place, str):
-            check_local(place, f"--{option}")
     if isinstance(seed := vars(args).get("seed"), int) and not 0 <= seed < SEEDS:
         raise UserError(f"--seed is {seed}; it must be a whole number from 0 to {SEEDS - 1:,}")
     with terminal.only_printable():
-        return module.run(args)
+        status = module.run(places.opened(name, args))
+        places.written()
+        return status
 
 
 def _hide_empty_defaults(arguments: type) -> None:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from ptm_jax.cli import options, target
 from ptm_jax.core.errors import UserError
+from ptm_jax.data.stores import working
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -174,7 +174,7 @@ def _load(name: str, sets: list[str]) -> Any:
     """A System, an Experiment, or the record of a run."""
     from ptm_jax.runs.run import Run
 
-    run = Run(Path(name))
+    run = Run(working.opened(name))
     if not run.exists:
         return target.resolve(name, sets)
     if sets:

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from typing import TextIO
 
+from ptm_jax.data.stores import working
+
 LINE = "\r\x1b[K"
 """How a line of progress begins: the one command of ours."""
 _ESCAPES = {
@@ -21,11 +23,12 @@ def printable(text: str) -> str:
 
 
 class Printable(io.TextIOWrapper):
-    """Writes to the bytes of another stream what is printable, and our lines of progress."""
+    """Writes to the bytes of another stream what is printable, and our lines of progress.
+    Folders that stand for an object store's have its URL."""
 
     def write(self, text: str) -> int:
         prefix = LINE if text.startswith(LINE) else ""
-        return super().write(prefix + printable(text.removeprefix(LINE)))
+        return super().write(prefix + printable(working.named(text.removeprefix(LINE))))
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 from ptm_jax.convert.libraries.sentence_folder import model_folder
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import shown
+from ptm_jax.data.stores import working
 
 # Configuration and the files of every tokenizer. Of the weights below, the first available format
 # is fetched.
@@ -58,7 +59,8 @@ def locate(
 
     In an old sentence-transformers folder it is the one inside. Raises UserError.
 
-    name_or_path  an existing path, or a name on the Hub: "bert-base-uncased", "org/name"
+    name_or_path  an existing path, a URL of an object store (gs://, s3://), or a name on
+                  the Hub: "bert-base-uncased", "org/name"
     revision      branch, tag or commit on the Hub
     files         patterns to fetch; None: configuration, tokenizer, and weights as safetensors,
                   else as Flax msgpack, else (with `allow_pickle`) as a torch pickle
@@ -66,7 +68,7 @@ def locate(
     Fetched files stay in the Hub's cache, and an interrupted download resumes. Without a network
     only the cache is used.
     """
-    path = Path(name_or_path).expanduser()
+    path = working.opened(name_or_path).expanduser()
     name = os.fspath(name_or_path)
     if name and path.exists():
         return model_folder(path)

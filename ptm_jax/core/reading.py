@@ -64,14 +64,14 @@ def broken(path: Path, why: str, tensor: str | None = None) -> UserError:
 
 
 def check_local(path: str | os.PathLike, name: str) -> None:
-    """Raises UserError for a URL, as gs://BUCKET/DIR: files are read and written in folders.
+    """Raises UserError for a URL of another kind than `data.stores` opens.
 
     `name` is the option that gave it.
     """
     if _URL.match(place := os.fspath(path)):
         raise UserError(
-            f"{name} is {place}; object stores are not supported: give a local folder, such as one "
-            "on a disk that the machines share, or mount the bucket (gcsfuse)"
+            f"{name} is {place}; the object stores are gs://BUCKET/DIR and s3://BUCKET/DIR: give "
+            "one of them, or a local folder"
         )
 
 

@@ -21,6 +21,7 @@ from ptm_jax.core.spec.classes import kinds_of
 from ptm_jax.core.system import Experiment
 from ptm_jax.data.corpora import prepare, store
 from ptm_jax.data.corpora.store import Corpus
+from ptm_jax.data.stores import fetched
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.mesh import rules as tables
 from ptm_jax.runs import evaluations, resolving
@@ -88,7 +89,7 @@ def text_of(
     run.tokenizer({"tokenizer": wanted})
     if not sources:
         yield run.corpus(), split
-    elif len(sources) == 1 and (Path(sources[0]) / "manifest.json").is_file():
+    elif len(sources) == 1 and fetched.is_corpus(sources[0]):
         corpus = store.open_corpus(sources[0])
         other = corpus.manifest["tokenizer"]["hash"]
         if other != wanted:

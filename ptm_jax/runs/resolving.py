@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ptm_jax.core.errors import UserError, closest, unknown_of_many
+from ptm_jax.data.stores import objects, working
 
 EPOCHS = 3.0
 """Epochs over the text when a model is trained further (BERT's own steps are of its own text)."""
@@ -33,10 +34,12 @@ def resolve(target: str, sets: Sequence[str] = (), *, experiment: bool = False) 
     from ptm_jax.core import spec
     from ptm_jax.core.system import Experiment, System
 
-    if (Path(target) / "modules.json").is_file():
-        target = os.fspath(model_folder(target))
-    if Path(target).is_dir() and (is_published(target) or not _is_system(target)):
-        value = _further(target)
+    folder = working.opened(target)
+    if (folder / "modules.json").is_file():
+        folder = model_folder(folder)
+        target = target if objects.is_store(target) else os.fspath(folder)
+    if folder.is_dir() and (is_published(folder) or not _is_system(target)):
+        value = _further(folder, target)
     else:
         is_file_name = target.endswith(".py") or os.sep in target or "/" in target
         value = load_file(target) if is_file_name else _named(target)
@@ -71,9 +74,9 @@ def changed(value: Any, sets: Sequence[str]) -> Any:
         raise UserError(f"{str(error).rstrip('.')}; {advice}") from error
 
 
-def _further(folder: str) -> Any:
+def _further(folder: Path, name: str) -> Any:
     """The Experiment that trains a published checkpoint or a run further: its record, tokenizer and
-    parameters."""
+    parameters. `name` is the folder as the user gave it."""
     from ptm_jax.convert.checkpoint import config_of
     from ptm_jax.convert.config import Config
     from ptm_jax.convert.formats.untyped import is_published
@@ -83,14 +86,14 @@ def _further(folder: str) -> Any:
     from ptm_jax.runs.run import Run
 
     if is_published(folder):
-        system = _published(config_of(Path(folder)))
+        system = _published(config_of(folder))
         return Experiment(
-            system=system, init=folder, tokenizer=TokenizerSpec(path=folder), epochs=EPOCHS
+            system=system, init=name, tokenizer=TokenizerSpec(path=name), epochs=EPOCHS
         )
     run = Run.at(folder)
     if not run.exists:
         raise UserError(
-            f"{folder} is a directory; give a .py file, a name of `ptm list`, a run, or a "
+            f"{name} is a directory; give a .py file, a name of `ptm list`, a run, or a "
             "Hugging Face checkpoint"
         )
     config = (
@@ -99,8 +102,7 @@ def _further(folder: str) -> Any:
     system = config.system
     if system.examples.labelled:
         raise UserError(
-            f"{folder} was fine-tuned; train it on a task with --init {folder} --task NAME "
-            "--data PATH"
+            f"{name} was fine-tuned; train it on a task with --init {name} --task NAME --data PATH"
         )
 
     # what an adaptation merges when it ends is in the parameters that the new run begins with
@@ -109,8 +111,8 @@ def _further(folder: str) -> Any:
 
     system = dataclasses.replace(system, adapt=stay(system.adapt), compress=stay(system.compress))
     fields = {
-        "tokenizer": TokenizerSpec(path=str(run.folder / "tokenizer")),
-        "init": folder,
+        "tokenizer": TokenizerSpec(path=working.named(str(run.folder / "tokenizer"))),
+        "init": name,
         "epochs": EPOCHS,
     }
     return dataclasses.replace(config, system=system, mesh=(), rules="replicated", **fields)
@@ -138,9 +140,13 @@ def recorded(workdir: str | os.PathLike, more: int) -> Any:
             "with more --epochs"
         )
     system = dataclasses.replace(config.system, tokenizer=inner)
-    data = config.data if all(Path(file).exists() for file in config.data) else ()
+    data = config.data if all(map(_exists, config.data)) else ()
     data = data or (record["corpus"].get("path", str(Path(workdir) / "data")),)
     return dataclasses.replace(config, system=system, tokenizer=outer, data=data)
+
+
+def _exists(place: str) -> bool:
+    return objects.is_store(place) or Path(place).exists()
 
 
 def _published(config: Any) -> Any:

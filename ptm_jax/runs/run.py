@@ -24,6 +24,7 @@ from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.system import Experiment, System
 from ptm_jax.core.types import Params, Vocab
 from ptm_jax.data.corpora.store import Corpus, open_corpus
+from ptm_jax.data.stores import fetched
 from ptm_jax.data.tokenizers import saved
 from ptm_jax.training import workdirs
 from ptm_jax.training.checkpoints import restore_params
@@ -143,8 +144,8 @@ class Run:
     def corpus(self) -> Corpus:
         """Returns the training corpus. Raises UserError if it was moved or replaced."""
         facts = self.corpus_facts
-        places = [self.folder / "data", Path(facts.get("path", self.folder / "data"))]
-        folders = [place for place in places if (place / "manifest.json").is_file()]
+        places = [self.folder / "data", facts.get("path", self.folder / "data")]
+        folders = [place for place in places if fetched.is_corpus(fetched.corpus(place))]
         if not folders:
             raise UserError(
                 f"the corpus of {self.folder} is not in {places[-1]} any more; put it back"

@@ -16,9 +16,9 @@ from ptm_jax.convert import checkpoint
 from ptm_jax.convert.libraries import sentence_export, sentence_folder
 from ptm_jax.core import paths, spec
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import check_local
 from ptm_jax.core.spec.own_code import made_here, remember, sources_of
 from ptm_jax.core.types import Params
+from ptm_jax.data.stores import working
 from ptm_jax.runs.run import Run
 from ptm_jax.training import workdirs
 from ptm_jax.training.checkpoints import Checkpoints
@@ -35,8 +35,7 @@ checkpoint."""
 
 def check_free(out: str | os.PathLike) -> None:
     """Raises UserError if an output directory is not empty, or no directory of a disk."""
-    check_local(out, "out")
-    out = Path(out)
+    out = working.opened(out, "out")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} is there already; choose another --out, or remove it")
 

@@ -12,10 +12,11 @@ folder step_* is therefore complete. Files are verified before they are restored
 checkpoint is skipped with a line on stderr, and the previous one is used. Old checkpoints are
 deleted after the rename, so the disk holds up to keep + 1.
 
-OCDBT and compression are off: on a local disk OCDBT writes a third as fast, and compression saves a
-few percent of weights. With several processes the workdir must be on a shared file system. Each
+Compression is off: it saves a few percent of weights. On a local disk OCDBT writes a third as fast,
+and is off; in an object store it writes a few objects in place of two for each leaf.
+With several processes the workdir must be on a shared file system or in an object store. Each
 process writes its parts of the arrays; process 0 writes the records and chooses the step to
-restore.
+restore. `training.shelves` has the files of both.
 """
 
 from __future__ import annotations
@@ -25,14 +26,12 @@ import functools
 import json
 import logging
 import os
-import re
-import shutil
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -41,9 +40,13 @@ import numpy as np
 from ptm_jax.core import paths
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import shown
-from ptm_jax.training import sealing, workdirs
+from ptm_jax.training import shelves, workdirs
 from ptm_jax.training.hosts import group
 from ptm_jax.training.sealing import Damaged
+
+if TYPE_CHECKING:
+    import orbax.checkpoint as ocp
+    from etils import epath
 
 Shapes = Mapping[str, Sequence[int]]
 AS_STORED: Shapes = MappingProxyType({})
@@ -84,7 +87,8 @@ class Checkpoints:
     def __init__(self, workdir: str | os.PathLike, keep: int = 2, *, writable: bool = True):
         if keep < 1:
             raise UserError(f"keep is {keep}; at least 1 checkpoint must stay")
-        self.root = Path(workdir).absolute() / "checkpoints"
+        self.shelf = shelves.shelf_of(Path(workdir).absolute())
+        self.root = self.shelf.root
         self.keep, self.pinned = keep, None
         self._copies: dict[str, jax.Array] = {}
         self._thread: threading.Thread | None = None
@@ -92,19 +96,16 @@ class Checkpoints:
         self._written: int | None = None
         self._intact: set[int] = set()
         self._bad: set[int] = set()
-        self._orbax = _orbax().AsyncCheckpointer(_handler()) if writable else None
+        self._orbax = _checkpointer(self.shelf) if writable else None
         if writable:
             _hush()
-            with _writing(self.root):
-                self.root.mkdir(parents=True, exist_ok=True)
-                probe = self.root / f"draft_probe_{jax.process_index()}_{os.getpid()}"
-                probe.write_bytes(b"")
-                probe.unlink()
+            with self.shelf.writing():
+                self.shelf.probe()
                 self._sweep()
 
     def steps(self) -> list[int]:
         """Returns the steps of all checkpoints, ascending, including damaged ones."""
-        return workdirs.steps_of(self.root.parent)
+        return self.shelf.steps()
 
     def latest(self) -> int | None:
         """Returns the newest step with an intact checkpoint, or None.
@@ -130,14 +131,14 @@ class Checkpoints:
         flat = paths.flatten(state)
         body = {"step": step, "meta": meta, "tree": _described(flat, true)}
         json.dumps(body)
-        self._sweep()
-        draft = self.root / f"draft_{step:08d}"
-        with _writing(self.root, self._last_intact()):
+        with self.shelf.writing(self._last_intact()):
+            self._sweep()
             self._orbax.save(
-                draft, args=_orbax().args.PyTreeSave(paths.unflatten(self._copied(flat)))
+                self.shelf.draft(step),
+                args=_orbax().args.PyTreeSave(paths.unflatten(self._copied(flat))),
             )
         self._thread = threading.Thread(
-            target=self._finish, args=(step, draft, body), name=f"checkpoint-{step}"
+            target=self._finish, args=(step, body), name=f"checkpoint-{step}"
         )
         self._thread.start()
 
@@ -191,8 +192,8 @@ class Checkpoints:
             self._copies = jax.tree.map(jnp.copy, flat)
         return self._copies
 
-    def _path(self, step: int) -> Path:
-        return workdirs.checkpoint_of(self.root.parent, step)
+    def _path(self, step: int) -> Path | epath.Path:
+        return self.shelf.path(step)
 
     def _last_intact(self) -> int | None:
         return max((step for step in self.steps() if step not in self._bad), default=None)
@@ -213,7 +214,7 @@ class Checkpoints:
     def _verified(self, step: int) -> dict[str, Any]:
         path = self._path(step)
         try:
-            return sealing.record(path) if step in self._intact else sealing.verify(path)
+            return self.shelf.record(step) if step in self._intact else self.shelf.verify(step)
         except (Damaged, OSError) as error:
             raise UserError(
                 f"the checkpoint {path} is damaged: {error}; restore another step"
@@ -223,9 +224,7 @@ class Checkpoints:
         newest, skipped = None, []
         for step in reversed(self.steps()):
             try:
-                if step not in self._bad and (
-                    step in self._intact or sealing.verify(self._path(step))
-                ):
+                if step not in self._bad and (step in self._intact or self.shelf.verify(step)):
                     self._intact.add(newest := step)
                     break
             except (Damaged, OSError) as error:
@@ -238,25 +237,22 @@ class Checkpoints:
             print(f"{line}; {instead}", file=sys.stderr)
         return newest
 
-    def _finish(self, step: int, draft: Path, body: dict[str, Any]) -> None:
-        """Background part of a save: waits for the arrays, writes the record, renames the draft,
-        deletes old ones."""
+    def _finish(self, step: int, body: dict[str, Any]) -> None:
+        """Background part of a save: waits for the arrays, completes the checkpoint, deletes old
+        ones."""
         try:
-            with _writing(self.root, self._last_intact()):
+            with self.shelf.writing(self._last_intact()):
                 self._orbax.wait_until_finished()
                 if jax.process_index() == 0:
-                    sealing.seal(draft, body)
-                    if self._path(step).exists():
-                        self._drop(step)
-                    os.rename(draft, self._path(step))
-                    sealing.flush(self.root)
+                    self.shelf.complete(step, body)
                     self._intact.add(step)
                     self._bad.discard(step)
                     self._retire(step)
             self._written = step
         except UserError as error:
             self._error = error
-            self._sweep()
+            with contextlib.suppress(UserError):
+                self._sweep()
 
     def _retire(self, newest: int) -> None:
         past = [step for step in self.steps() if step <= newest and step not in self._bad]
@@ -264,19 +260,14 @@ class Checkpoints:
             self._drop(step)
 
     def _drop(self, step: int) -> None:
-        """Deletes a checkpoint.
-        It is renamed first, so that a kill does not leave an incomplete step_* folder."""
-        old = self.root / f"old_{step:08d}"
-        os.rename(self._path(step), old)
-        shutil.rmtree(old, ignore_errors=True)
+        """Deletes a checkpoint."""
+        self.shelf.drop(step)
         self._intact.discard(step)
         self._bad.discard(step)
 
     def _sweep(self) -> None:
         if jax.process_index() == 0:
-            for pattern in ("draft_*", "old_*"):
-                for path in self.root.glob(pattern):
-                    shutil.rmtree(path, ignore_errors=True)
+            self.shelf.sweep()
 
 
 def restore_params(
@@ -333,11 +324,23 @@ def _orbax():
     return ocp
 
 
-def _handler():
-    return _orbax().PyTreeCheckpointHandler(use_ocdbt=False, use_compression=False)
+def _handler(ocdbt: bool = False) -> ocp.PyTreeCheckpointHandler:
+    return _orbax().PyTreeCheckpointHandler(use_ocdbt=ocdbt, use_compression=False)
 
 
-def _read(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
+def _checkpointer(shelf: shelves.Shelf) -> ocp.AsyncCheckpointer:
+    """Returns orbax's writer. In a store it writes few objects, to their place, and renames
+    nothing."""
+    if not shelf.stored:
+        return _orbax().AsyncCheckpointer(_handler())
+    from orbax.checkpoint._src.path.atomicity import CommitFileTemporaryPath
+
+    return _orbax().AsyncCheckpointer(
+        _handler(ocdbt=True), temporary_path_class=CommitFileTemporaryPath
+    )
+
+
+def _read(path: Path | epath.Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Reads only the leaves at the wanted paths, each to its sharding."""
     home = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     item = jax.tree.map(
@@ -370,7 +373,9 @@ def _described(flat: Mapping[str, Any], true: Shapes) -> dict[str, Any]:
     }
 
 
-def _compare(saved: Mapping[str, Any], leaves: Mapping[str, Any], true: Shapes, path: Path) -> None:
+def _compare(
+    saved: Mapping[str, Any], leaves: Mapping[str, Any], true: Shapes, path: Path | epath.Path
+) -> None:
     wanted = _described(leaves, true)
     for key in sorted({*saved, *wanted}):
         if saved.get(key) != wanted.get(key):
@@ -384,17 +389,3 @@ def _compare(saved: Mapping[str, Any], leaves: Mapping[str, Any], true: Shapes, 
                 f"expects {describe(wanted.get(key))}; resume with the config it was written "
                 "with, or use a new workdir"
             )
-
-
-@contextlib.contextmanager
-def _writing(root: Path, last: int | None = None):
-    """Converts a disk error into a UserError with an advice."""
-    try:
-        yield
-    except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        match = re.search(r"os_error_code='(\d+)'|OS error (\d+)|Errno (\d+)", reason)
-        reason = os.strerror(int(next(filter(None, match.groups())))) if match else reason
-        remark = "" if last is None else f" The checkpoint of step {last} is intact."
-        advice = f"free space there or name a workdir that can be written.{remark}"
-        raise UserError(f"cannot write checkpoints to {root}: {reason}; {advice}") from error

@@ -22,10 +22,11 @@ run may resume with another number of processes.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,9 @@ import numpy as np
 from ptm_jax.adapt.base import listeners
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import check_local
 from ptm_jax.core.system import Experiment
 from ptm_jax.data.corpora.stream import merge
+from ptm_jax.data.stores import working
 from ptm_jax.mesh import rules
 from ptm_jax.mesh.layout import layout_of
 from ptm_jax.training import workdirs
@@ -249,17 +250,26 @@ def train(
     Raises UserError for errors that the user can correct. The workdir then has the last intact
     checkpoint.
     """
-    check_local(workdir, "workdir")
     if (absent := devices.absent_platform()) is not None:
         raise absent
-    with group.together(), workdirs.alone(Path(workdir), jax.process_index() == 0) as hold:
+    with group.together(), _opened(workdir) as folder:
         progress = None if quiet else console.bar
-        config = longer.continued(config, Path(workdir))
-        if (result := results.finished(config, Path(workdir), progress)) is not None:
-            return result
-        run = Training(config, Path(workdir), progress)
-        run.watch, run.callbacks, run.hold = watch, callbacks, hold
-        return _train(run, quiet)
+        with workdirs.alone(folder, jax.process_index() == 0) as hold:
+            config = longer.continued(config, folder)
+            if (result := results.finished(config, folder, progress)) is not None:
+                return result
+            run = Training(config, folder, progress)
+            run.watch, run.callbacks, run.hold = watch, callbacks, hold
+            return _train(run, quiet)
+
+
+@contextlib.contextmanager
+def _opened(workdir: str | Path) -> Iterator[Path]:
+    """Yields the folder of a workdir, or its working copy; errors then name the workdir."""
+    try:
+        yield working.opened(workdir, "workdir")
+    except UserError as error:
+        raise UserError(working.named(str(error))) from error
 
 
 def _train(run: Training, quiet: bool) -> Result:
@@ -293,6 +303,8 @@ def _train(run: Training, quiet: bool) -> Result:
         result = results.with_facts(result, run.config.system, sums)
         heldout = {f"held-out {name}": figure(value) for name, value in result.heldout.items()}
         logs.report(run.workdir, result.facts | heldout)
+    if not group.current().index:
+        working.push(run.workdir)
     run.hold.check()
     return result
 

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import check_fields, inside, read_json
 
-_RECORD = "record.json"
+RECORD = "record.json"
 _FIELDS = {"step": int, "meta": dict, "tree": dict, "files": dict}
 _CHUNK = 1 << 22
 _READERS = 4
@@ -31,7 +31,7 @@ class Damaged(Exception):
 
 def files(directory: Path) -> list[Path]:
     """Returns the sorted files of a directory, without its record."""
-    return sorted(path for path in directory.rglob("*") if path.is_file() and path.name != _RECORD)
+    return sorted(path for path in directory.rglob("*") if path.is_file() and path.name != RECORD)
 
 
 def _checksum(path: Path, flush: bool = False) -> tuple[int, int]:
@@ -91,6 +91,12 @@ def _crc_of(body: Any) -> int:
     return zlib.crc32(json.dumps(body, sort_keys=True).encode())
 
 
+def sealed(body: dict[str, Any]) -> bytes:
+    """Returns the content of a record, with its checksum."""
+    body = json.loads(json.dumps(body))
+    return json.dumps({"crc32": _crc_of(body), "body": body}, sort_keys=True).encode()
+
+
 def seal(directory: Path, body: dict[str, Any]) -> None:
     """Flushes every file to disk, then writes the record."""
     written = files(directory)
@@ -99,27 +105,35 @@ def seal(directory: Path, body: dict[str, Any]) -> None:
         path.relative_to(directory).as_posix(): checksum
         for path, checksum in zip(written, sums, strict=True)
     }
-    body = json.loads(json.dumps({**body, "files": sizes}))
-    draft = directory / f"{_RECORD}.draft"
-    with open(draft, "w", encoding="utf-8") as file:
-        json.dump({"crc32": _crc_of(body), "body": body}, file, sort_keys=True)
+    draft = directory / f"{RECORD}.draft"
+    with open(draft, "wb") as file:
+        file.write(sealed({**body, "files": sizes}))
         file.flush()
         os.fsync(file.fileno())
-    os.rename(draft, directory / _RECORD)
+    os.rename(draft, directory / RECORD)
     for folder in {directory, *(path.parent for path in files(directory))}:
         flush(folder)
 
 
 def record(directory: Path) -> dict[str, Any]:
     """Returns the record of a directory. Raises Damaged if it was changed."""
-    path = directory / _RECORD
+    path = directory / RECORD
     if not path.exists():
-        raise Damaged(f"{_RECORD} is missing")
+        raise Damaged(f"{RECORD} is missing")
     try:
         content = read_json(path, "the record")
+    except (UserError, ValueError, RecursionError):
+        raise Damaged(f"{RECORD} is not readable") from None
+    return checked(content, directory)
+
+
+def checked(content: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """Returns the body of a record, the content of a file in `directory`. Raises Damaged."""
+    path = directory / RECORD
+    try:
         body, crc = content["body"], content["crc32"]
         if _crc_of(body) != crc:
-            raise Damaged(f"{_RECORD} does not have its checksum")
+            raise Damaged(f"{RECORD} does not have its checksum")
         check_fields(path, body, _FIELDS)
         for name, sums in body["files"].items():
             if [type(number) for number in sums] != [int, int]:
@@ -130,7 +144,7 @@ def record(directory: Path) -> dict[str, Any]:
                 raise TypeError
             jnp.dtype(dtype)
     except (UserError, ValueError, KeyError, TypeError, RecursionError):
-        raise Damaged(f"{_RECORD} is not readable") from None
+        raise Damaged(f"{RECORD} is not readable") from None
     return body
 
 
@@ -144,6 +158,8 @@ def verify(directory: Path) -> dict[str, Any]:
             raise Damaged(f"{name} is missing")
         if path.stat().st_size != size:
             raise Damaged(f"{name} has {path.stat().st_size} bytes instead of {size}")
+    if body.get("sums") == "store":  # its checksums are those of a store that it was copied from
+        return body
     sums = _checksums(directory / name for name in body["files"])
     for (name, (_, crc)), (_, here) in zip(body["files"].items(), sums, strict=True):
         if here != crc:

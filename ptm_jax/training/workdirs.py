@@ -34,6 +34,8 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import check_fields, read_bytes, shown
 from ptm_jax.core.spec.legacy import renewed
 from ptm_jax.core.types import Vocab
+from ptm_jax.data.stores import objects, working
+from ptm_jax.data.stores.lease import Lease
 from ptm_jax.data.tokenizers import saved
 
 SENTENCE = "sentence"
@@ -66,13 +68,26 @@ def place_of(path: str | os.PathLike) -> tuple[Path, int | None]:
 
 def checkpoint_of(workdir: Path, step: int) -> Path:
     """Returns the folder of the checkpoint of a step."""
-    return workdir / "checkpoints" / f"step_{step:08d}"
+    return workdir / "checkpoints" / step_name(step)
+
+
+def step_name(step: int) -> str:
+    """Returns the name of the checkpoint of a step."""
+    return f"step_{step:08d}"
 
 
 def steps_of(workdir: Path) -> list[int]:
-    """Returns the steps of all checkpoints, ascending, including damaged ones."""
-    matches = (_STEP.fullmatch(path.name) for path in (workdir / "checkpoints").glob("step_*"))
-    return sorted(int(match[1]) for match in matches if match)
+    """Returns the steps of all checkpoints, ascending, including damaged ones.
+    In an object store, those that have a record."""
+    names = [path.name for path in (workdir / "checkpoints").glob("step_*")]
+    if (url := working.url_of(workdir)) is not None:
+        root = objects.joined(url, "checkpoints")
+        names = [
+            name
+            for name in objects.names(root)
+            if _STEP.fullmatch(name) and objects.exists(objects.joined(root, name, "record.json"))
+        ]
+    return sorted(int(match[1]) for match in map(_STEP.fullmatch, names) if match)
 
 
 def set_aside(workdir: Path) -> Path:
@@ -117,7 +132,7 @@ def write(workdir: Path, record: Mapping[str, Any], value: Any) -> None:
     Raises OSError."""
     workdir.mkdir(parents=True, exist_ok=True)
     for name, text in (
-        ("config.json", json.dumps(record, indent=1)),
+        ("config.json", working.named(json.dumps(record, indent=1))),
         ("config.txt", spec.to_text(value) + "\n"),
     ):
         path, data = workdir / name, text.encode()
@@ -157,13 +172,16 @@ class Hold:
     """The folder that a run writes in.
 
     handle  descriptor of its locked file; None in a process that holds none, which checks nothing
+    lease   of the folder of an object store for which the workdir stands
     """
 
-    def __init__(self, workdir: Path, handle: int | None = None):
-        self.workdir, self.handle = workdir, handle
+    def __init__(self, workdir: Path, handle: int | None = None, lease: Lease | None = None):
+        self.workdir, self.handle, self.lease = workdir, handle, lease
 
     def check(self) -> None:
         """Raises UserError if the workdir was removed, renamed or replaced."""
+        if self.lease is not None:
+            self.lease.check()
         if self.handle is not None and not cache.same_file(self.workdir / LOCK, self.handle):
             raise UserError(
                 f"{self.workdir} was removed, renamed or replaced while the run wrote there; put "
@@ -209,8 +227,12 @@ def alone(workdir: Path, writes: bool) -> Iterator[Hold]:
                 f"another process is training in {workdir}; wait for it, or choose "
                 "another --workdir"
             )
+        url = working.url_of(workdir)
+        lease = None if url is None else Lease(url)
         try:
-            yield Hold(folder, handle)
+            yield Hold(folder, handle, lease)
+            if lease is not None:
+                lease.release()
         finally:
             if cache.same_file(actual / LOCK, handle):
                 (actual / LOCK).unlink(missing_ok=True)

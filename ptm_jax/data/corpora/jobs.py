@@ -10,6 +10,7 @@ from typing import Any
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.corpora.shards import Shard
+from ptm_jax.data.stores import working
 from ptm_jax.data.text import cleaning
 from ptm_jax.data.text import sources as text_sources
 from ptm_jax.data.text.bounded import DOCUMENT_BYTES
@@ -68,7 +69,7 @@ def request_of(
         )
     described = {f"tokenizer.{k}": v for k, v in dataclasses.asdict(spec).items()}
     if spec.path is not None:
-        path = Path(spec.path)
+        path = working.opened(spec.path)
         files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
         content = hashlib.sha256(b"".join(p.read_bytes() for p in files if p.exists()))
         described["tokenizer.path"] = content.hexdigest()

@@ -24,11 +24,11 @@ import numpy as np
 
 from ptm_jax.core import cache
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import check_local
 from ptm_jax.data.corpora import direct, splits, spool, store, worker
 from ptm_jax.data.corpora.jobs import CHUNK_BYTES, REPORT, Job, request_of
 from ptm_jax.data.corpora.runners import Runner
 from ptm_jax.data.corpora.shards import Shard
+from ptm_jax.data.stores import fetched, working
 from ptm_jax.data.text import cleaning as clean_text
 from ptm_jax.data.text import remote
 from ptm_jax.data.text import sources as text_sources
@@ -63,6 +63,7 @@ def prepare(
     """Prepares the corpus of `sources` in `out` and returns it.
     Returns at once where it is prepared already.
 
+    out           a folder, or a URL of an object store (gs://, s3://)
     heldout       share of the text for evaluation, in whole documents
     workers       processes (None: one per core, or one for little text); no effect on the result
     block_tokens  tokens of a block, the unit of reading and shuffling
@@ -80,11 +81,10 @@ def prepare(
     read-only disk.
     """
     pairs.check(cooccurrence)
-    check_local(out, "out")
-    out = Path(out).expanduser()
+    out = working.opened(out, "out").expanduser()
     request = request_of(sources, tokenizer, heldout, seed, block_tokens)
     request |= {"cleaning": clean_text.described(cleaning)} if cleaning else {}
-    if (out / "manifest.json").exists():
+    if fetched.is_corpus(fetched.corpus(out)):
         return _counted(_same(store.open_corpus(out), request, option), cooccurrence)
     _check_free(out, option)
     partial = out.absolute().parent / f".{out.name}.preparing"
@@ -102,6 +102,7 @@ def prepare(
             )
 
         _write(partial, out, request, make)
+    working.push(out)
     return _counted(store.open_corpus(out), cooccurrence)
 
 

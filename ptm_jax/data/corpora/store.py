@@ -32,6 +32,7 @@ from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.reading import check_fields, inside, read_bytes, read_json, shown
 from ptm_jax.core.spec.classes import kinds_of
 from ptm_jax.data.corpora.block_records import Block, from_bytes, join
+from ptm_jax.data.stores import fetched
 from ptm_jax.data.tokenizers import saved, subword_tables, tokenizing
 from ptm_jax.statistics import bigrams, cooccurrences, trees
 
@@ -272,9 +273,9 @@ def digest(manifest: dict[str, Any]) -> str:
 
 
 def open_corpus(folder: str | Path) -> Corpus:
-    """Returns the corpus in a folder.
+    """Returns the corpus in a folder, or in an object store (`stores.fetched`).
     Raises UserError where it is absent, of another format, or damaged."""
-    folder = Path(folder)
+    folder = fetched.corpus(folder)
     path = folder / "manifest.json"
     if not path.exists():
         raise UserError(

@@ -20,6 +20,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import decoded
+from ptm_jax.data.stores import working
 from ptm_jax.data.tokenizers import published, saved, words
 from ptm_jax.data.tokenizers.backends import HuggingFace, SentencePiece
 from ptm_jax.data.tokenizers.published_families import wordpiece
@@ -66,7 +67,7 @@ def read(spec: TokenizerSpec) -> Tokenizer:
     vocab.txt, tokenizer.json, vocab.json with merges.txt, a sentencepiece model, the directory of a
     Hugging Face model, whose files decide everything (`data.tokenizers.published`), or one of ours.
     """
-    path = Path(spec.path)
+    path = working.opened(spec.path)
     if path.is_dir():
         if (path / "tokenizer_spec.json").exists():
             return saved.load(path)

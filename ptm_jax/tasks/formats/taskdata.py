@@ -22,6 +22,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.corpora import store
 from ptm_jax.data.rows.spelled import Spelled
+from ptm_jax.data.stores import fetched, working
 from ptm_jax.data.text import dataset_folders, tfds_sources
 from ptm_jax.data.tokenizers import saved, vocabularies
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
@@ -260,7 +261,7 @@ class TaskExamples(slots.Examples):
                 ", min_count=1,", ","
             ),  # a field that older data do not have
         }
-        if (folder / "manifest.json").is_file():
+        if fetched.is_corpus(fetched.corpus(folder)):
             prepared = store.open_corpus(folder)
             if prepared.manifest.get("request") != request:
                 raise UserError(
@@ -277,6 +278,7 @@ class TaskExamples(slots.Examples):
             shutil.rmtree(draft, ignore_errors=True)
             raise
         draft.rename(folder)
+        working.push(folder)
         return store.open_corpus(folder)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ptm_jax.core import slots
 from ptm_jax.core.system import Experiment, System
-from ptm_jax.training import sealing, workdirs
+from ptm_jax.training import shelves, workdirs
 from ptm_jax.training.hosts import group
 from ptm_jax.training.logs import evaluation, logs
 from ptm_jax.training.logs.figures import figure
@@ -58,7 +58,7 @@ def finished(config: Experiment, workdir: Path, progress: Callable | None = None
         and group.current().count == 1
         and all((workdir / name).is_file() for name in ("report.md", "loss.png"))
     )
-    saved = complete and _verified(workdir, steps[-1])
+    saved = complete and shelves.verified(workdir, steps[-1])
     if not saved or not (workdir / "tokenizer").is_dir():
         return None
     phases = workdirs.read(workdir)["config"]["system"]["recipe"]["phases"]
@@ -107,11 +107,3 @@ def with_facts(result: Result, system: System, sums: Mapping[str, Any]) -> Resul
         **({f"{result.baseline_name} (nats)": figure(result.baseline)} if result.compared else {}),
     }
     return dataclasses.replace(result, facts=facts)
-
-
-def _verified(workdir: Path, step: int) -> dict[str, Any] | None:
-    """Returns the record of an intact checkpoint; None for a damaged one."""
-    try:
-        return sealing.verify(workdirs.checkpoint_of(workdir, step))
-    except (sealing.Damaged, OSError):
-        return None

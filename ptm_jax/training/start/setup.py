@@ -24,6 +24,7 @@ from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import Corpus, open_corpus
 from ptm_jax.data.corpora.stream import Stream, rows_per_epoch
 from ptm_jax.data.graphs import folders
+from ptm_jax.data.stores import fetched, working
 from ptm_jax.data.tokenizers import vocabularies
 from ptm_jax.training import workdirs
 from ptm_jax.training.hosts import group
@@ -68,7 +69,7 @@ def begin(
     if not group.current().index:
         corpus = _opened(config, workdir, init, progress)
         _tell_unknown(config, corpus)
-        group.current().chosen(lambda: str(corpus.dir.absolute()))
+        group.current().chosen(lambda: working.named(str(corpus.dir.absolute())))
     else:  # process 0 prepares it, which may take hours
         corpus = open_corpus(group.current().chosen(lambda: None))
     return scheduled(
@@ -215,7 +216,7 @@ def corpus_of(
 
 def _prepared(config: Experiment) -> bool:
     """Whether the data of an experiment are a corpus that `ptm prepare` wrote."""
-    return len(config.data) == 1 and (Path(config.data[0]) / "manifest.json").is_file()
+    return len(config.data) == 1 and fetched.is_corpus(config.data[0])
 
 
 def rehearse(config: Experiment) -> None:
@@ -320,6 +321,8 @@ def example(config: Experiment, corpus: Corpus, phase: int | None = None) -> dic
 def keep(config: Experiment, workdir: Path, corpus: Corpus, init: Initials) -> None:
     """Writes `config.json`, `config.txt` and the tokenizer into the workdir (process 0)."""
     group.current().chosen(lambda: _keep(config, workdir, corpus, init))
+    if group.current().index:
+        working.refresh(workdir)
     workdirs.check_tokenizer(workdir, facts_of(corpus)["tokenizer"])
 
 
@@ -345,6 +348,7 @@ def _keep(config: Experiment, workdir: Path, corpus: Corpus, init: Initials) -> 
             workdirs.copy_folder(corpus.dir / "tokenizer", workdir / "tokenizer")
         if first and (sentence := init.sentence()) is not None:
             sentence_export.write(workdir / workdirs.SENTENCE, sentence)
+    working.push(workdir)
 
 
 def facts_of(corpus: Corpus) -> dict[str, Any]:
