@@ -33,7 +33,8 @@ search: $(VENV)/.run
 test: $(VENV)/.test
 	PTM_TEST_COMPILE=fast $(PYTEST) -m "not full"
 
-test-full: $(VENV)/.parity $(VENV)/.docs $(VENV)/.tpu $(VENV)/.beam $(VENV)/.fastnlp $(VENV)/.fastai $(VENV)/.serving $(VENV)/.pykeen
+test-full: $(VENV)/.parity $(VENV)/.docs $(VENV)/.tpu $(VENV)/.beam $(VENV)/.fastnlp $(VENV)/.fastai $(VENV)/.serving $(VENV)/.pykeen \
+    $(VENV)/.store
 	GLIBC_TUNABLES=$(GLIBC_TUNABLES) $(BIN)/python tests/run.py
 
 # A quick set under the newest Python: imports, laws, the command line, a training of a few steps.
@@ -123,6 +124,11 @@ $(VENV)/.pykeen: $(VENV)/.parity
 	$(PIP) --no-deps --target $(VENV)/pykeen "pykeen==1.11.1" "pandas>=2" "class_resolver>=0.6" click_default_group more_click \
 	    more_itertools "pystow>=0.4.3" docdata dataclasses-json marshmallow typing-inspect mypy-extensions torch_max_mem \
 	    torch-ppr optuna colorlog
+	touch $@
+
+# The clients of the extra [store], and servers of both stores on loopback; apart, for they bring 350 MB.
+$(VENV)/.store: $(VENV)/.test
+	$(PIP) --target $(VENV)/store "gcsfs>=2025.3" "s3fs>=2025.3" "gcp-storage-emulator>=2026.7" "moto[server]>=5.2"
 	touch $@
 
 # The TPU compiler, where the children of `ptm plan` find it and no other process does.

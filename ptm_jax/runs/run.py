@@ -24,7 +24,7 @@ from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.system import Experiment, System
 from ptm_jax.core.types import Params, Vocab
 from ptm_jax.data.corpora.store import Corpus, open_corpus
-from ptm_jax.data.stores import fetched
+from ptm_jax.data.stores import fetched, working
 from ptm_jax.data.tokenizers import saved
 from ptm_jax.training import workdirs
 from ptm_jax.training.checkpoints import restore_params
@@ -233,10 +233,12 @@ class Run:
 def best_checkpoint(path: str | os.PathLike) -> str | os.PathLike:
     """Returns the checkpoint that fine-tuning chose in a workdir.
     Other paths are returned unchanged."""
-    run = Run(Path(path))
+    run = Run(working.opened(path))
     choice = run.choice()
     chosen = None if choice is None else workdirs.checkpoint_of(run.folder, choice["step"])
-    return path if chosen is None or not chosen.is_dir() else chosen
+    if chosen is None or choice["step"] not in workdirs.steps_of(run.folder):
+        return path
+    return chosen
 
 
 def adapter_parts(params: Params, freedom: Freedom) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -96,7 +96,8 @@ class Checkpoints:
         self._written: int | None = None
         self._intact: set[int] = set()
         self._bad: set[int] = set()
-        self._orbax = _checkpointer(self.shelf) if writable else None
+        ocdbt = self.shelf.stored
+        self._orbax = _orbax().AsyncCheckpointer(_handler(ocdbt)) if writable else None
         if writable:
             _hush()
             with self.shelf.writing():
@@ -165,7 +166,7 @@ class Checkpoints:
         body = group.current().chosen(lambda: self._verified(step))
         wanted = paths.flatten(like)
         _compare(body["tree"], wanted, true, self._path(step))
-        arrays = _read(self._path(step), wanted)
+        arrays = _read(self.shelf.readable(step), wanted)
         state = jax.tree.unflatten(jax.tree.structure(like), [arrays[path] for path in wanted])
         return state, body["meta"], step
 
@@ -300,7 +301,7 @@ def restore_params(
     else:
         wanted = {f"{name}/{key}": leaf for key, leaf in paths.flatten(like).items()}
         _compare(tree, wanted, true, store._path(step))
-    arrays = _read(store._path(step), wanted)
+    arrays = _read(store.shelf.readable(step), wanted)
     for key, leaf in arrays.items():
         if not all(np.isfinite(np.asarray(shard.data)).all() for shard in leaf.addressable_shards):
             raise UserError(
@@ -326,18 +327,6 @@ def _orbax():
 
 def _handler(ocdbt: bool = False) -> ocp.PyTreeCheckpointHandler:
     return _orbax().PyTreeCheckpointHandler(use_ocdbt=ocdbt, use_compression=False)
-
-
-def _checkpointer(shelf: shelves.Shelf) -> ocp.AsyncCheckpointer:
-    """Returns orbax's writer. In a store it writes few objects, to their place, and renames
-    nothing."""
-    if not shelf.stored:
-        return _orbax().AsyncCheckpointer(_handler())
-    from orbax.checkpoint._src.path.atomicity import CommitFileTemporaryPath
-
-    return _orbax().AsyncCheckpointer(
-        _handler(ocdbt=True), temporary_path_class=CommitFileTemporaryPath
-    )
 
 
 def _read(path: Path | epath.Path, wanted: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ and the checksum that the store made of each object, so that nothing is read aga
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -48,6 +49,10 @@ class Shelf:
     def path(self, step: int) -> Path | epath.Path:
         """Returns the folder of a checkpoint."""
         return workdirs.checkpoint_of(self.workdir, step)
+
+    def readable(self, step: int) -> Path | epath.Path:
+        """Returns the folder from which orbax reads a checkpoint."""
+        return self.path(step)
 
     def probe(self) -> None:
         """Writes and deletes a file. Raises an error where nothing can be written."""
@@ -122,7 +127,8 @@ class StoreShelf(Shelf):
     def path(self, step: int) -> epath.Path:
         return self.root / workdirs.step_name(step)
 
-    draft = path
+    def draft(self, step: int) -> Path | epath.Path:
+        return self.path(step)
 
     def probe(self) -> None:
         probe = objects.joined(self.url, f"draft_probe_{jax.process_index()}_{os.getpid()}")
@@ -131,10 +137,14 @@ class StoreShelf(Shelf):
 
     def complete(self, step: int, body: dict[str, Any]) -> None:
         """Writes the files of the run, then the record."""
+        self.upload(step)
         working.push(self.workdir)
         files = {name: list(entry) for name, entry in self._files(step).items()}
         data = sealing.sealed({**body, "files": files, "sums": "store"})
         objects.write(self._of(step, sealing.RECORD), data)
+
+    def upload(self, step: int) -> None:
+        """Writes the arrays of a draft into the store, if orbax has not."""
 
     def record(self, step: int) -> dict[str, Any]:
         try:
@@ -179,10 +189,44 @@ class StoreShelf(Shelf):
         return {name: files[name] for name in files if name != sealing.RECORD}
 
 
+class CarriedShelf(StoreShelf):
+    """The checkpoints in a store that orbax does not write to (S3), of a run of one process.
+    It writes and reads a folder of this machine, whose files are carried to and from the store."""
+
+    def __init__(self, workdir: Path, url: str):
+        super().__init__(workdir, url)
+        if jax.process_count() > 1:
+            raise UserError(
+                f"{url} is of a store to which orbax does not write from several processes; name "
+                "a gs:// URL or a shared folder"
+            )
+        self._local = working.scratch("carried") / hashlib.sha256(url.encode()).hexdigest()[:16]
+
+    def draft(self, step: int) -> Path:
+        return self._local / f"draft_{step:08d}"
+
+    def upload(self, step: int) -> None:
+        for file in sealing.files(self.draft(step)):
+            objects.put(file, self._of(step, file.relative_to(self.draft(step)).as_posix()))
+        shutil.rmtree(self.draft(step))
+
+    def readable(self, step: int) -> Path:
+        folder = self._local / workdirs.step_name(step)
+        for name in self._files(step):
+            objects.fetch(self._of(step, name), folder / name)
+        return folder
+
+    def sweep(self) -> None:
+        super().sweep()
+        shutil.rmtree(self._local, ignore_errors=True)
+
+
 def shelf_of(workdir: Path) -> Shelf:
     """Returns the shelf of a workdir, which may be the working copy of a store's."""
     url = working.url_of(workdir)
-    return Shelf(workdir) if url is None else StoreShelf(workdir, url)
+    if url is None:
+        return Shelf(workdir)
+    return (StoreShelf if url.startswith("gs://") else CarriedShelf)(workdir, url)
 
 
 def verified(workdir: Path, step: int) -> dict[str, Any] | None:

@@ -97,7 +97,12 @@ def set_aside(workdir: Path) -> Path:
     folder, draft = workdir / f"decayed_{last:08d}", workdir / f"draft_decayed_{last:08d}"
     if not folder.is_dir():
         shutil.rmtree(draft, ignore_errors=True)
-        shutil.copytree(checkpoint_of(workdir, last), checkpoint_of(draft, last))
+        if (url := working.url_of(workdir)) is None:
+            shutil.copytree(checkpoint_of(workdir, last), checkpoint_of(draft, last))
+        else:
+            name = f"checkpoints/{step_name(last)}"
+            objects.copy_below(objects.joined(url, name), objects.joined(url, folder.name, name))
+            draft.mkdir()
         for name in ("config.json", "config.txt"):
             shutil.copyfile(workdir / name, draft / name)
         for name in ("tokenizer", SENTENCE):

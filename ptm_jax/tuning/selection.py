@@ -19,7 +19,6 @@ import dataclasses
 import json
 import math
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +34,7 @@ from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.taskdata import print_remarks
 from ptm_jax.tasks.metrics.per_class import ClassScores
-from ptm_jax.training import loop, workdirs
+from ptm_jax.training import loop, shelves, workdirs
 from ptm_jax.training.hosts import group
 from ptm_jax.training.logs import logs
 from ptm_jax.training.logs.figures import figure
@@ -196,8 +195,9 @@ class _Watcher:
     def _sweep(self) -> None:
         """Deletes the checkpoints that are neither the best nor among the last two."""
         steps = [line["step"] for line in self.curve]
-        for step in set(steps[:-2]) - {self.best()["step"]}:
-            shutil.rmtree(workdirs.checkpoint_of(self._workdir, step), ignore_errors=True)
+        shelf = shelves.shelf_of(self._workdir)
+        for step in {*steps[:-2]} & {*shelf.steps()} - {self.best()["step"]}:
+            shelf.drop(step)
 
 
 def tuned(workdir: str | Path) -> Tuned | None:

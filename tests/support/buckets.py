@@ -177,3 +177,27 @@ def google() -> Iterator[tuple[Proxy, dict[str, str]]]:
     finally:
         proxy.close()
         server.stop()
+
+
+@contextlib.contextmanager
+def amazon() -> Iterator[dict[str, str]]:
+    """Yields the environment of the clients of a server of s3://bucket."""
+    place = str(folder())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(place)
+        server = importlib.import_module("moto.server").ThreadedMotoServer(port=0, verbose=False)
+        server.start()
+        host, port = server.get_host_and_port()
+        link = http.client.HTTPConnection(host, port)
+        link.request("PUT", "/bucket")
+        link.getresponse().read()
+        link.close()
+    try:
+        yield {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+    finally:
+        server.stop()

@@ -102,10 +102,11 @@ def fetch(url: str, path: Path) -> None:
     draft.rename(path)
 
 
-def copy(source: str, target: str) -> None:
-    """Copies an object inside the store."""
-    with _errors(target, "write") as system:
-        system.cp_file(source, target)
+def copy_below(source: str, target: str) -> None:
+    """Copies all objects below a URL inside the store, a `record.json` last."""
+    for name in sorted(listed(source), key=lambda name: (name == "record.json", name)):
+        with _errors(target, "write") as system:
+            system.cp_file(joined(source, name), joined(target, name))
 
 
 def delete(urls: Iterable[str]) -> None:

@@ -15,6 +15,7 @@ import atexit
 import dataclasses
 import functools
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -29,9 +30,12 @@ GROWING = ("metrics.jsonl", "metrics.csv")
 """Files to which a run appends."""
 LAST = ("record.json", "manifest.json", "config.json")
 """Files that are written after all others: what has them is complete."""
+CACHES = ("features",)
+"""Folders of a workdir that are not written into the store."""
 HEAVY = ("checkpoints", "data", "tensorboard", "launch", "features")
 """Folders of a workdir that are not copied to this machine."""
 PARTS = ".parts"
+_CHECKPOINT = re.compile(r"(.+?)/(checkpoints(?:/step_\d+)?)")
 ENDINGS = (".draft", ".partial", ".lock", ".fetched", ".preparing")
 """Endings of the names of files and folders that are not complete, and of locks."""
 
@@ -130,8 +134,12 @@ def opened(place: str | os.PathLike, option: str = "") -> Path:
     if not objects.is_store(place):
         if option:
             check_local(place, option)
+        if _CHECKPOINT.fullmatch(os.fspath(place)) and copy_of(place) is not None:
+            Path(place).mkdir(parents=True, exist_ok=True)  # its files stay in the store
         return Path(place)
-    url = os.fspath(place).rstrip("/")
+    url, checkpoint = os.fspath(place).rstrip("/"), ""
+    if match := _CHECKPOINT.fullmatch(url):
+        url, checkpoint = match.groups()
     if url not in _copies:
         objects.check(url)
         folder = _home() / url.replace("://", "/")
@@ -140,7 +148,10 @@ def opened(place: str | os.PathLike, option: str = "") -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         _copies[url] = copy
         call_it(folder, url)
-    return _copies[url].folder
+    folder = _copies[url].folder / checkpoint
+    if checkpoint:  # its files stay in the store
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def copy_of(path: str | os.PathLike) -> Copy | None:
@@ -196,9 +207,10 @@ def named(text: str) -> str:
 
 
 def _is_draft(name: Path) -> bool:
-    """Whether a relative path is being written, or is a lock."""
-    folders = any(part.startswith((".", "draft_")) for part in name.parts[:-1])
-    return folders or any(part.endswith(ENDINGS) for part in name.parts)
+    """Whether a relative path is being written, or is a lock or a cache."""
+    folders = name.parts[:-1]
+    drafts = any(part.startswith((".", "draft_")) or part in CACHES for part in folders)
+    return drafts or any(part.endswith(ENDINGS) for part in name.parts)
 
 
 def _order(name: str) -> tuple[bool, int, str]:

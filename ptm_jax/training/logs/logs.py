@@ -253,18 +253,16 @@ def report(
     if (workdir / "loss.png").exists():
         text += ["", "![Loss over steps](loss.png)"]
     text += ["", "## Files", "", "| | |", "|---|---|"]
-    newest = sorted((workdir / "checkpoints").glob("step_*"))[-1:]
     files = {
         "config": "config.json",
         "metrics": _FILE,
         "TensorBoard": "tensorboard",
         "tokenizer": "tokenizer",
     }
-    paths = [
-        *((name, workdir / file) for name, file in files.items()),
-        *(("checkpoint", path) for path in newest),
-    ]
-    text += rows((name, f"`{path.relative_to(workdir)}`") for name, path in paths if path.exists())
+    paths = [(name, workdir / file) for name, file in files.items() if (workdir / file).exists()]
+    newest = workdirs.steps_of(workdir)[-1:]
+    paths += [("checkpoint", workdirs.checkpoint_of(workdir, step)) for step in newest]
+    text += rows((name, f"`{path.relative_to(workdir)}`") for name, path in paths)
     path = workdir / "report.md"
     with workdirs.writing(path):
         workdirs.replace(path, ("\n".join(text) + "\n").encode())

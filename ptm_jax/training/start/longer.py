@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from ptm_jax.core.recipe import Recipe
 from ptm_jax.core.spec.classes import kinds_of
 from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.system import Experiment
-from ptm_jax.training import workdirs
+from ptm_jax.training import shelves, workdirs
 from ptm_jax.training.hosts import group
 from ptm_jax.training.logs import console
 from ptm_jax.training.updates import schedules
@@ -155,9 +154,10 @@ def earlier(workdir: Path, record: Mapping[str, Any], config: Experiment) -> dic
 def went_back(workdir: Path, record: dict[str, Any]) -> dict[str, Any]:
     """Returns the record without "back", after later checkpoints were removed.
     The last of them was copied before (`workdirs.set_aside`)."""
-    for step in workdirs.steps_of(workdir):
+    shelf = shelves.shelf_of(workdir)
+    for step in shelf.steps():
         if step > record["back"]:
-            shutil.rmtree(workdirs.checkpoint_of(workdir, step))
+            shelf.drop(step)
     return {name: value for name, value in record.items() if name != "back"}
 
 
