@@ -45,7 +45,6 @@ from ptm_jax.training.hosts import group
 from ptm_jax.training.sealing import Damaged
 
 if TYPE_CHECKING:
-    import orbax.checkpoint as ocp
     from etils import epath
 
 Shapes = Mapping[str, Sequence[int]]
@@ -325,7 +324,7 @@ def _orbax():
     return ocp
 
 
-def _handler(ocdbt: bool = False) -> ocp.PyTreeCheckpointHandler:
+def _handler(ocdbt: bool = False):
     return _orbax().PyTreeCheckpointHandler(use_ocdbt=ocdbt, use_compression=False)
 
 
