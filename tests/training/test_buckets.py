@@ -17,6 +17,8 @@ from support import tiny_runs as tiny
 from support.jobs import Job
 
 pytestmark = pytest.mark.full
+PATIENCE = 1200
+"""Seconds until a command counts as hanging."""
 WORDS = [word for word in tiny.SMALL if not word.startswith("objective")]
 
 
@@ -60,7 +62,7 @@ def train(server, tmp_path_factory):
 def on_disk(train, tmp_path_factory):
     """An unbroken run on a disk."""
     workdir = tmp_path_factory.mktemp("disk") / "run"
-    ((status, _, err),) = train(workdir).end()
+    ((status, _, err),) = train(workdir).end(PATIENCE)
     assert status == 0, err
     return workdir
 
@@ -98,9 +100,9 @@ def test_killed_in_a_faulty_bucket_it_ends_with_the_bits_of_the_disk(train, on_d
         assert process.poll() is None, process.communicate()
         time.sleep(0.2)
     job.kill(0, signal.SIGKILL)
-    job.end()
+    job.end(PATIENCE)
     objects.write(f"{url}/checkpoints/step_00000011/d/torn", b"half of an array")
-    ((status, _, err),) = train(url).end()
+    ((status, _, err),) = train(url).end(PATIENCE)
     assert status == 0, err
     assert "resuming gs://bucket/faulty from step" in err and "ptm_jax_store" not in err
     faults = {kind: bucket.counts[kind] for kind in (buckets.BUSY, buckets.CUT)}
@@ -119,7 +121,7 @@ def test_two_processes_write_one_workdir_in_a_slow_bucket(train, on_disk, bucket
     """Each has a working copy of its own, writes its part of the arrays, and fetches the corpus."""
     bucket.fault = lambda method, path: 0.02
     url = "gs://bucket/two"
-    ends = train(url, 2).end()
+    ends = train(url, 2).end(PATIENCE)
     assert [status for status, _, _ in ends] == [0, 0], ends
     assert [out.count("done: 9 steps") for _, out, _ in ends] == [1, 0]
     here, there = lines(working.opened(url)), lines(on_disk)

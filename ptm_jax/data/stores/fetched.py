@@ -2,13 +2,14 @@
 
     CACHE/stores/HASH/      the files of a corpus, HASH of its URL and its manifest
 
-The least recently used corpora are deleted where a new one needs room: PTM_STORE_GB gigabytes in
-all (default: what the disk has free). Without a cache (PTM_CACHE=off) a corpus is fetched for one
-process.
+The least recently used corpora that no process uses are deleted where a new one needs room:
+PTM_STORE_GB gigabytes in all (default: what the disk has free). Without a cache (PTM_CACHE=off) a
+corpus is fetched for one process.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -21,6 +22,8 @@ from ptm_jax.data.stores import objects, working
 
 MANIFEST = "manifest.json"
 LIMIT = "PTM_STORE_GB"
+_handles: dict[Path, int] = {}
+"""{folder: the open file that tells other processes that this one uses it}."""
 
 
 def is_corpus(place: str | os.PathLike) -> bool:
@@ -47,6 +50,7 @@ def corpus(place: str | os.PathLike) -> Path:
         with cache.alone(folder.with_suffix(".lock"), folder.is_dir()):
             if not folder.is_dir():
                 _fetch(url, folder)
+            _use(folder)
         os.utime(folder)
     except OSError as error:
         raise UserError(
@@ -80,17 +84,19 @@ def _make_room(home: Path, entries: Mapping[str, objects.Entry], url: str) -> No
     """Deletes the least recently used corpora until a new one fits. Raises UserError."""
     size = sum(entry.size for entry in entries.values())
     limit = _limit()
-    folders = sorted((path for path in home.iterdir() if path.is_dir()), key=_used)
+    folders = sorted((path for path in home.iterdir() if path.is_dir()), key=_last_use)
     sizes = {path: _size(path) for path in folders}
-    while folders and sum(sizes.values()) + size > (limit or 2**63):
-        sizes.pop(path := folders.pop(0))
-        shutil.rmtree(path, ignore_errors=True)
+    room = min(2**63 if limit is None else limit, sum(sizes.values()) + _free(home))
+    for path in folders:
+        if sum(sizes.values()) + size > room and _is_unused(path):
+            shutil.rmtree(path, ignore_errors=True)
+            del sizes[path]
     if limit is not None and size > limit:
         raise UserError(
             f"{url} has {size / 1e9:.3g} GB, more than {LIMIT}={limit / 1e9:g} of this machine; "
             "raise it, or give a corpus on a shared disk"
         )
-    if size > (free := shutil.disk_usage(home).free):
+    if size > (free := _free(home)):
         raise UserError(
             f"{url} has {size / 1e9:.3g} GB, and {home} has {free / 1e9:.3g} GB free; name a "
             "folder on a larger disk with PTM_CACHE"
@@ -107,7 +113,24 @@ def _limit() -> int | None:
         raise UserError(f"{LIMIT} is {text!r}; expected a number of gigabytes") from None
 
 
-def _used(path: Path) -> float:
+def _free(folder: Path) -> int:
+    return shutil.disk_usage(folder).free
+
+
+def _use(folder: Path) -> None:
+    """Marks a folder as used, until this process ends."""
+    if folder not in _handles:
+        path = folder.with_suffix(".used")
+        _handles[folder] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(_handles[folder], fcntl.LOCK_SH)
+
+
+def _is_unused(folder: Path) -> bool:
+    with cache.locked(folder.with_suffix(".used"), wait=False) as handle:
+        return handle is not None
+
+
+def _last_use(path: Path) -> float:
     return path.stat().st_mtime
 
 

@@ -28,11 +28,15 @@ class Lease:
         objects.write(self._lock, self._name.encode())
 
     def check(self) -> None:
-        """Raises UserError if another process has begun to write there."""
+        """Raises UserError if another process has begun to write there.
+        A store that does not answer is no reason: the next save tells."""
         if time.monotonic() - self._checked < SECONDS:
             return
-        name = self._holder()
         self._checked = time.monotonic()
+        try:
+            name = self._holder()
+        except UserError:
+            return
         if name != self._name:
             host = "no process" if name is None else f"a process on {name.split(':')[0]}"
             raise UserError(

@@ -1,5 +1,8 @@
 """Object stores without a server: fsspec's file system in memory stands for gs://."""
 
+import os
+import shutil
+
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -96,12 +99,20 @@ def test_a_corpus_is_fetched_once_and_the_cache_is_bounded(bucket, monkeypatch, 
     assert here.manifest == made.manifest and here.dir.is_relative_to(tmp_path / "cache")
     bucket.store.pop(next(name for name in bucket.store if name.endswith("array_record")))
     assert store.open_corpus("gs://bucket/corpus").dir == here.dir  # nothing is fetched again
+    handle = fetched._handles.pop(here.dir)
     size = sum(path.stat().st_size for path in here.dir.rglob("*") if path.is_file())
     monkeypatch.setenv("PTM_STORE_GB", str(1.5 * size / 1e9))
     prepare.prepare([text], "gs://bucket/other", tokenizer=SPEC, seed=1)
     another_process(monkeypatch, tmp_path)
+
+    def folders():
+        return {path for path in (tmp_path / "cache/stores").iterdir() if path.is_dir()}
+
     other = store.open_corpus("gs://bucket/other")
-    assert [path for path in (tmp_path / "cache/stores").iterdir() if path.is_dir()] == [other.dir]
+    assert folders() == {here.dir, other.dir}  # this process uses the first one
+    shutil.rmtree(other.dir)
+    os.close(handle)
+    assert store.open_corpus("gs://bucket/other").dir == other.dir and folders() == {other.dir}
     monkeypatch.setenv("PTM_STORE_GB", "1e-6")
     with pytest.raises(UserError, match="gs://bucket/corpus has .* GB, more than PTM_STORE_GB"):
         fetched.corpus("gs://bucket/corpus")
