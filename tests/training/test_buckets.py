@@ -11,7 +11,6 @@ import pytest
 from ptm_jax.core import paths
 from ptm_jax.data.stores import objects, working
 from ptm_jax.training import checkpoints, workdirs
-from ptm_jax.training.logs import logs
 from support import buckets
 from support import tiny_runs as tiny
 from support.jobs import Job
@@ -67,11 +66,6 @@ def on_disk(train, tmp_path_factory):
     return workdir
 
 
-def lines(folder):
-    """The log without seconds."""
-    return [{k: v for k, v in line.items() if k != "seconds"} for line in logs.read(folder)]
-
-
 def state(folder):
     """{path: array} of the newest checkpoint, its position and its tokens."""
     flat = {}
@@ -83,7 +77,7 @@ def state(folder):
 
 def assert_same(folder, disk):
     """Log, parameters, optimizer, position and tokens, bit for bit."""
-    assert lines(folder) == lines(disk)
+    assert tiny.metrics(folder) == tiny.metrics(disk)
     (here, facts), (there, wanted) = state(folder), state(disk)
     assert facts == wanted and here.keys() == there.keys()
     for key, array in there.items():
@@ -124,7 +118,7 @@ def test_two_processes_write_one_workdir_in_a_slow_bucket(train, on_disk, bucket
     ends = train(url, 2).end(PATIENCE)
     assert [status for status, _, _ in ends] == [0, 0], ends
     assert [out.count("done: 9 steps") for _, out, _ in ends] == [1, 0]
-    here, there = lines(working.opened(url)), lines(on_disk)
+    here, there = tiny.metrics(working.opened(url)), tiny.metrics(on_disk)
     assert [line["tokens"] for line in here] == [line["tokens"] for line in there]
     for a, b in zip(here, there, strict=True):
         assert a["values"] == pytest.approx(b["values"], rel=1e-4)
