@@ -132,6 +132,8 @@ class Checkpoints:
         body = {"step": step, "meta": meta, "tree": _described(flat, true)}
         json.dumps(body)
         with self.shelf.writing(self._last_intact()):
+            if self.shelf.stored:  # orbax refuses a place that is taken, in every process
+                group.current().chosen(lambda: self._make_free(step))
             self._sweep()
             self._orbax.save(
                 self.shelf.draft(step),
@@ -264,6 +266,12 @@ class Checkpoints:
         self.shelf.drop(step)
         self._intact.discard(step)
         self._bad.discard(step)
+
+    def _make_free(self, step: int) -> None:
+        """Deletes a damaged checkpoint of a step that is saved again."""
+        self._sweep()
+        if step in self.steps():
+            self._drop(step)
 
     def _sweep(self) -> None:
         if jax.process_index() == 0:

@@ -11,7 +11,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.data.corpora import prepare, store
 from ptm_jax.data.stores import fetched, lease, objects, working
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
-from ptm_jax.training import shelves, workdirs
+from ptm_jax.training import checkpoints, shelves, workdirs
 from support import tiny_runs as tiny
 
 URL = "gs://bucket/run"
@@ -136,6 +136,8 @@ def test_a_checkpoint_is_complete_by_its_record(bucket):
     objects.write(record, objects.read(record).replace(b'"step": 4', b'"step": 5'))
     with pytest.raises(shelves.Damaged, match="does not have its checksum"):
         shelf.record(4)
+    checkpoints.Checkpoints(folder)._make_free(4)  # before it is saved again
+    assert not objects.listed(f"{URL}/checkpoints")
 
 
 def test_the_last_that_begins_has_the_workdir(bucket, monkeypatch):
