@@ -23,7 +23,7 @@ from ptm_jax.data.stores import objects, working
 MANIFEST = "manifest.json"
 LIMIT = "PTM_STORE_GB"
 _handles: dict[Path, int] = {}
-"""{folder: the open file that tells other processes that this one uses it}."""
+"""{folder: the open file whose lock keeps other processes from deleting it}."""
 
 
 def is_corpus(place: str | os.PathLike) -> bool:

@@ -29,7 +29,7 @@ class Lease:
 
     def check(self) -> None:
         """Raises UserError if another process has begun to write there.
-        A store that does not answer is no reason: the next save tells."""
+        A store that does not answer is no reason: the next save is."""
         if time.monotonic() - self._checked < SECONDS:
             return
         self._checked = time.monotonic()
