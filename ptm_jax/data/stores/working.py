@@ -65,7 +65,7 @@ class Copy:
             log, _, offset = name.partition(f"{PARTS}/")
             if offset.isdecimal():
                 parts.setdefault(log, {})[int(offset)] = objects.joined(self.url, name)
-            elif not {*name.split("/")[:-1]} & {*HEAVY}:
+            elif not {*name.split("/")[:-1]} & {*HEAVY} and not _is_draft(Path(name)):
                 objects.fetch(objects.joined(self.url, name), self.folder / name)
                 self.pushed[name] = _state(self.folder / name)
         for log, urls in parts.items():

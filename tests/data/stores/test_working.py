@@ -59,14 +59,15 @@ def test_files_reach_the_store_and_come_back(bucket, monkeypatch, tmp_path):
     monkeypatch.undo()
     monkeypatch.setattr(objects, "_system", lambda url: bucket)
     another_process(monkeypatch, tmp_path)
+    objects.write(f"{URL}/.lock", b"of a run that was killed")
     folder = working.opened(URL)
-    (folder).mkdir(parents=True)
+    folder.mkdir(parents=True)
     (folder / "a.txt").write_text("new")
     working.push(folder)
     (folder / "a.txt").unlink()
     (folder / "b.txt").write_text("b")
     working.push(folder)
-    assert list(objects.listed(URL)) == ["b.txt"]
+    assert sorted(objects.listed(URL)) == [".lock", "b.txt"]
     assert working.named(f"wrote {folder}/b.txt") == f"wrote {URL}/b.txt"
 
 
