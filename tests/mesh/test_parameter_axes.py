@@ -26,24 +26,14 @@ from ptm_jax.training.steps.step import program
 from support import splitting, tiny_systems
 from support.classifier import batch, classifier
 
-# Together they have every class of layers, and every name of its parameters, of the catalogue.
-COVER = """
-albert_base_shared_ffn bert_mk_mini cloze_cnn_mini context2vec_mini conve convs2s_mini dcnn_mini
-dual_train_mini elmo_mini ernie_thu_mini fasttext_cbow_mini fasttext_mini fasttext_supervised_mini
-gated_descriptions glove_mini greedy_rbm_mini ivlbl_mini kepler_mini kglm_mini knowbert_mini
-kt_net_mini liu_shared_mini liu_uniform_mini lm_seq2seq_mini lrlm_mini luke_mini luong_mini
-mobilebert_mini pv_dm_mini rnnsearch_mini rntn_mini s_lstm_mini senna_mini sensebert_mini
-sentilr_mini spanbert_mini syntactic_gcn_mini t5_mini textcnn_mini textcnn_multichannel
-transformer_xl_words_mini transformer_xl_wt103_large transh_mini tree_lstm_binary_mini
-tree_lstm_mini universal_mini vlbl_mini xlnet_mini
-""".split()
 
-
-@pytest.mark.parametrize("name", COVER)
+@pytest.mark.parametrize("name", splitting.COVER)
 def test_every_parameter_has_axes_and_lies_where_it_lay(name):
     """`Program.abstract` raises an error for axes of another rank. The hashes were made from the
     former table of path patterns. To see the lines: python tests/mesh/shardings.py --show NAME.
     `tests/systems/test_catalogue.py` has the other systems."""
+    state, _ = splitting.abstract(name)
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(state.params))
     assert splitting.undeclared(name) == []
     assert splitting.digest(name) == splitting.hashes()[name]
 
