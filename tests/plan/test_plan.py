@@ -18,7 +18,7 @@ from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import count
 from ptm_jax.core.recipe import Phase
-from ptm_jax.core.system import Experiment
+from ptm_jax.core.system import ChangedPhase, Experiment
 from ptm_jax.kernels import program_cache
 from ptm_jax.mesh import chips
 from ptm_jax.mesh.chips import topology
@@ -69,6 +69,19 @@ def document(tiny):
 def test_a_topology_is_read_and_written(text, count, kind):
     found = topology(text)
     assert (found.count, found.kind, str(found)) == (count, kind, text)
+
+
+def test_the_plan_of_a_phase_has_its_changes(tiny):
+    """Of two phases with equally many tokens the first is planned."""
+    path = "towers.main.encoder.stack.block.ffn.activation"
+    later = ChangedPhase(steps=1, batch=2, length=64, changes=((path, "relu"),))
+    recipe = tiny.system.recipe
+    recipe = dataclasses.replace(recipe, phases=(*recipe.phases, later))
+    config = dataclasses.replace(tiny, system=dataclasses.replace(tiny.system, recipe=recipe))
+    for phase, number, activation in ((None, 0, "gelu"), (0, 0, "gelu"), (1, 1, "relu")):
+        published, _, chosen = planning.prepared(config, topology("cpu:1"), phase)
+        stack = published.system.towers["main"].encoder.stack
+        assert (stack.block.ffn.activation, chosen) == (activation, number)
 
 
 @pytest.mark.parametrize("text", ["v5p:8x8", "v9:2x2", "cpu:0", "h200", "v5e:16x16x16"])
