@@ -30,8 +30,9 @@ from ptm_jax.kernels.scores import ByKey, Relative, Scores
 from ptm_jax.mesh import chips
 
 NOTE = """\
-Written by `python benchmarks/disentangled.py --out FILE`. One layer of DeBERTa-v3-base on one row:
-12 heads of 64, tables of the distances up to 512 tokens. The definition multiplies queries and keys
+Written by `python benchmarks/disentangled.py --out FILE`; the cells of the TPU are those that
+`--cell` prints. One layer of DeBERTa-v3-base on one row: 12 heads of 64, tables of the distances up
+to 512 tokens. The definition multiplies queries and keys
 by a line for each distance and holds [L, 2 L] products; `xla` and `pallas` hold one block of
 scores. On the CPU, times are processor seconds in float32 on a shared machine with two cores: the
 ratios count. On the TPU, memory is of the TPU compiler in bfloat16, at its least effort for speed;
