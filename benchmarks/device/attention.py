@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 LENGTHS = (512, 2048, 8192)
-CASES = ("plain", "t5", "packed", "permutation", "dropout", "shift")
+CASES = ("plain", "t5", "packed", "permutation", "dropout", "shift", "disentangled")
 TOKENS, HEADS, WIDTH, DOCUMENT = 32768, 12, 64, 512
-BUCKETS, MOST = 32, 128
+BUCKETS, MOST, FARTHEST = 32, 128, 512
 SHORT = 2048  # longest row of the definition
 _dry = False
 
@@ -113,9 +113,12 @@ def _inputs(item, shape: Shape, draw: bool = True):
     case, segments = item["case"], segments_of(item, shape)
     if case == "t5":
         x["distances"] = normal(BUCKETS, shape.heads, dtype=jnp.float32)
-    if case == "shift":
-        x["queries"] = normal(*shape.of_states)
-        x["table"] = normal(2 * shape.length + 1, shape.heads, shape.width)
+    if case in ("shift", "disentangled"):
+        reach = shape.length if case == "shift" else min(shape.length, FARTHEST)
+        table = 2 * reach + 1, shape.heads, shape.width
+        x |= {"queries": normal(*shape.of_states), "table": normal(*table)}
+        if case == "disentangled":
+            x |= {"keys": normal(*shape.of_states), "key_table": normal(*table)}
     seen = {"q_segments": segments, "k_segments": segments}
     if case == "permutation":
         order = np.tile(np.arange(shape.length, dtype=np.int32), (shape.rows, 1))
@@ -133,7 +136,7 @@ def _filled(args, x):
     """Returns the arguments with the terms that have a gradient."""
     import jax.numpy as jnp
 
-    from ptm_jax.kernels.scores import Relative, Scores
+    from ptm_jax.kernels.scores import ByKey, Relative, Scores
     from ptm_jax.nn.attention.relative import t5_bucket
 
     terms: dict[str, Any] = {}
@@ -142,6 +145,8 @@ def _filled(args, x):
         terms["distances"] = x["distances"][t5_bucket(places, BUCKETS, MOST, True)].T
     if "queries" in x:
         terms["relative"] = Relative(x["queries"], x["table"])
+    if "keys" in x:
+        terms["by_key"] = ByKey(x["keys"], x["key_table"])
     return dataclasses.replace(args, scores=Scores(**terms))
 
 
