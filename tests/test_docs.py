@@ -92,6 +92,8 @@ def test_a_command_of_a_page_is_one_that_ptm_takes(words):
 def quick(words, folder):
     """Whether a command only needs what is in the folder, and seconds: it trains nothing and
     fetches nothing."""
+    if any("://" in word for word in words):
+        return False
     if words[1] in ("list", "show") or words[1:3] == ["bench", "--list"]:
         return True
     if words[1] == "launch":
