@@ -4,13 +4,16 @@
 
 The folder has the layout of BEIR: each passage of the test file is a document, and relevant to the
 questions on it. `pairs.tsv` has the answerable questions of the training files with their passages;
-a passage of the test file is left out of it.
+a passage of the test file is left out of it. The last line is nDCG@10 of BM25 on the folder.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,6 +56,38 @@ def write(train: list[str], test: str, out: Path) -> tuple[int, int, int]:
     return len(documents), len(queries), len(pairs)
 
 
+def bm25(out: Path, k1: float = 1.2, b: float = 0.75) -> float:
+    """Returns nDCG@10 of BM25 (Robertson and Zaragoza 2009, section 3.2) on the folder: lower-case
+    words, the logarithm of 1 + (n - df + 0.5) / (df + 0.5)."""
+    from ptm_jax.tasks import searching
+    from ptm_jax.tasks.metrics import ranks
+
+    documents, queries = (searching.texts_of(out / f"{n}.jsonl") for n in ("corpus", "queries"))
+    _, grades = searching.grades_of(out, "test", documents, queries)
+    counts = {name: Counter(_words(text)) for name, text in documents.items()}
+    mean = sum(one.total() for one in counts.values()) / len(counts)
+    shared = Counter(word for one in counts.values() for word in one)
+
+    def score(words: list[str], one: Counter) -> float:
+        size = k1 * (1 - b + b * one.total() / mean)
+        return sum(
+            math.log(1 + (len(counts) - shared[w] + 0.5) / (shared[w] + 0.5))
+            * one[w] * (k1 + 1) / (one[w] + size)
+            for w in words
+        )  # fmt: skip
+
+    rows = []
+    for query in grades:
+        words = _words(queries[query])
+        best = sorted(counts, key=lambda name: -score(words, counts[name]))
+        rows.append([grades[query].get(name, 0) for name in best[:100]])
+    return ranks.of_lists(rows, [list(one.values()) for one in grades.values()])["ndcg_at_10"]
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--train", nargs="+", required=True)
@@ -61,3 +96,4 @@ if __name__ == "__main__":
     args = parser.parse_args()
     counts = write(args.train, args.test, args.out)
     print("{:,} documents, {:,} queries, {:,} pairs".format(*counts))
+    print(f"BM25: ndcg_at_10 {bm25(args.out):.4f}")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ptm_jax.convert.libraries import elmo_folder, fastai_file, flair_files
+from ptm_jax.convert.libraries import elmo_folder, fastai_file, flair_files, retrieval_folders
 from ptm_jax.core import slots
 from ptm_jax.core.system import System
 from ptm_jax.data.tokenizers.tokenizing import Tokenizer
@@ -49,6 +49,7 @@ LAYOUTS = (
         writes=elmo_folder.writes,
         write=elmo_folder.write,
     ),
+    Layout(library="ColBERT", detect=retrieval_folders.is_late, read=retrieval_folders.read_late),
     Layout(library="Flair", detect=flair_files.is_flair, read=flair_files.read),
 )
 

@@ -16,6 +16,7 @@ from ptm_jax.convert.formats.untyped import is_published
 from ptm_jax.convert.hub import locate
 from ptm_jax.convert.layouts import LAYOUTS, Layout
 from ptm_jax.convert.libraries import flair_files
+from ptm_jax.convert.libraries.retrieval_folders import with_sparse
 from ptm_jax.convert.libraries.sentence_folder import (
     Sentence,
     classifier,
@@ -279,6 +280,8 @@ def from_published(
         print(f"{folder}: {line}", file=sys.stderr)
     system = with_precision(imported.system, precision)
     published, sentence = _with_generation(imported.config), sentence_of(folder, allow_pickle)
+    if sentence is not None and (Path(folder) / "modules.json").is_file():
+        system, sentence = with_sparse(Path(folder), system, sentence)
     if sentence is not None and "problem_type" in published:
         main, params, remaining = classifier(
             system.towers["main"], imported.params["main"], sentence, published.labels

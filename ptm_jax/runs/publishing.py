@@ -12,10 +12,12 @@ from typing import Any, Literal
 
 from ptm_jax.convert import checkpoint, layouts
 from ptm_jax.convert.formats import untyped
-from ptm_jax.convert.libraries import sentence_export
+from ptm_jax.convert.libraries import retrieval_folders, sentence_export
 from ptm_jax.data.tokenizers.published import write_published
 from ptm_jax.encoders.model import Model
 from ptm_jax.nn.embeddings.summed import types_are_words
+from ptm_jax.nn.heads.retrieval.late_vectors import token_head
+from ptm_jax.nn.heads.retrieval.sparse_vector import sparse_head
 from ptm_jax.nn.heads.text_vector import vector_head
 from ptm_jax.runs import card
 from ptm_jax.runs.run import Run
@@ -81,6 +83,7 @@ def export(
             write_published(model.tokenizer, draft, typed=typed)
         for file in beside:
             shutil.copyfile(file, draft / file.name)
+        _with_vectors(draft, model, dtype)
         if sentence is not None:
             sentence_export.write(draft, sentence)
         fields = json.loads((draft / "config.json").read_text(encoding="utf8"))
@@ -88,6 +91,17 @@ def export(
             card.card(model, fields, sentence is not None, run), encoding="utf8"
         )
     return [file for file in Path(out).absolute().rglob("*") if file.is_file()]
+
+
+def _with_vectors(folder: Path, model: Any, dtype: str) -> None:
+    """Writes the files of sparse vectors, or of a vector for each token, into an exported folder.
+    Raises UserError."""
+    heads = model.module.heads
+    if (sparse := sparse_head(heads)) is not None:
+        retrieval_folders.write_sparse(folder, sparse, model.vocab.size, model.sentence)
+    if (late := token_head(heads)) is not None:
+        kernel = model.params[model.tower]["heads_vector"]["project"]["kernel"]
+        retrieval_folders.write_late(folder, late, kernel, dtype)
 
 
 def _with_pooler(

@@ -25,6 +25,7 @@ from ptm_jax.core.towers import outlined
 from ptm_jax.encoders.model import Model
 from ptm_jax.nn.heads.task_heads import summary_of
 from ptm_jax.nn.heads.text_vector import vector_head
+from ptm_jax.objectives.sentences.base import HEAD
 
 
 def write(folder: str | Path, sentence: Sentence) -> None:
@@ -92,6 +93,10 @@ def parted(
     """
     if vector_head(module.heads) is not None:
         return dataclasses.replace(module, heads={}), params, None
+    if HEAD in module.heads:  # sparse vectors, or a vector for each token
+        heads = {name: head for name, head in module.heads.items() if name != HEAD}
+        others = {name: part for name, part in params.items() if name != f"heads_{HEAD}"}
+        return dataclasses.replace(module, heads=heads), others, None
     summary = summary_of(module.heads.get("classify"))
     if (
         summary is None
@@ -116,6 +121,8 @@ def around(model: Any, last: Dense | None, layout: str | None) -> Sentence | Non
     if vector_head(model.module.heads) is not None:
         sizes = {"width": _width(model.module)}
         return None if layout == "transformers" else dataclasses.replace(sentence, **sizes)
+    if HEAD in model.module.heads:
+        return None
     heads = sorted(set(model.module.heads) - {"pool"})
     if last is not None:
         if layout == "transformers":

@@ -21,7 +21,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import read_json
 from ptm_jax.inference import bars
 from ptm_jax.inference.streams.lines import Line, blocks
-from ptm_jax.inference.streams.row_formats import Array
+from ptm_jax.inference.streams.row_formats import Array, Row
 from ptm_jax.inference.streams.running import Stream, Summary, refused_in, written
 from ptm_jax.inference.uses import Result
 
@@ -58,11 +58,9 @@ def nearest(stream: Stream, texts: Sequence[str]) -> tuple[list[Result], Summary
     best, lines_of_best, count, refused = Best.of(len(texts), stream.request.top), {}, 0, []
     with bars.bar(stream.total, "line") as bar:
         for block in blocks(stream.source.lines(), stream.block):
-            rows = stream.results(block, asked.shape[1])
+            rows = stream.results(block, 0)
             refused += refused_in(rows, count)
-            blank = np.full(asked.shape[1], np.nan, np.float32)
-            stored = np.stack([blank if row.refused else row.result for row in rows])
-            best.add(stream.use.ranking.scores(stream.model, asked, stored), count)
+            best.add(_scores(stream, asked, rows), count)
             lines_of_best |= {count + n: line for n, line in enumerate(block)}
             lines_of_best = {n: lines_of_best[n] for n in np.unique(best.indices).tolist()}
             count += len(rows)
@@ -70,6 +68,19 @@ def nearest(stream: Stream, texts: Sequence[str]) -> tuple[list[Result], Summary
     if not count:
         raise UserError(f"{stream.source.name} holds no text; give one text per line")
     return _results(stream, texts, best, lines_of_best), Summary(count, 0, refused)
+
+
+def _scores(stream: Stream, asked: np.ndarray, rows: Sequence[Row]) -> np.ndarray:
+    """Returns the scores [q, rows] float32; those of refused lines are NaN."""
+    used = [number for number, row in enumerate(rows) if not row.refused]
+    vectors = [rows[number].result for number in used]
+    one_size = len({len(vector) for vector in vectors}) < 2
+    count = len(asked) if isinstance(asked, list) else asked.shape[0]
+    scores = np.full((count, len(rows)), np.nan, np.float32)
+    if used:
+        stored = np.stack(vectors) if one_size else vectors
+        scores[:, used] = stream.use.ranking.scores(stream.model, asked, stored)
+    return scores
 
 
 def indexed(
@@ -81,6 +92,11 @@ def indexed(
     unless `overwrite`.
     """
     asked = _asked(stream, texts)
+    if not isinstance(asked, np.ndarray):
+        raise UserError(
+            "an --index holds one dense vector a line, and this model gives other vectors; leave "
+            "--index out"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     form, path = Array(asked.shape[1]), folder / VECTORS
     summary = written(stream, form, path, record, overwrite=overwrite, option="--index")

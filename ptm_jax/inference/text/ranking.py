@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference.text.vectors import DOCUMENTS, QUERIES, prompt_for, prompts_of, similarity
+from ptm_jax.inference.retrieval import other_vectors
+from ptm_jax.inference.text.vectors import (
+    DOCUMENTS,
+    QUERIES,
+    SideBySide,
+    prompt_for,
+    prompts_of,
+    similarity,
+)
 from ptm_jax.inference.uses import Ranking, Request, Result, Use
 
 if TYPE_CHECKING:
@@ -19,13 +27,30 @@ if TYPE_CHECKING:
 SETTINGS = ("pooling", "prompt", "prompt_name", "truncate", "exact")
 
 
+def form_of(model: Pretrained | SideBySide) -> other_vectors.Sparse | other_vectors.Late | None:
+    """Returns the form of a model's vectors; None: a dense array."""
+    return None if isinstance(model, SideBySide) else other_vectors.form_of(model)
+
+
 def arrays(model: Pretrained, request: Request) -> np.ndarray:
-    """Returns the vectors [texts, D] float32."""
+    """Returns the vectors [texts, D] float32. Raises UserError for a model of other vectors."""
+    if (form := form_of(model)) is not None:
+        raise UserError(
+            f"the model gives {form.name}, and this needs one dense vector a text; take --task "
+            "search, or --task embed with --output of .jsonl"
+        )
     return model.encode(request.text, normalize=None, **request.settings)
 
 
 def vectors(model: Pretrained, request: Request) -> list[Result]:
     """Returns the vector of each text."""
+    if (form := form_of(model)) is not None:
+        made = model.encode(request.text, **_options(model, request, DOCUMENTS))
+        parts = (made[number] for number in range(len(request.text)))
+        return [
+            {"text": text, "vector": form.shown(part)}
+            for text, part in zip(request.text, parts, strict=True)
+        ]
     rows = arrays(model, request)
     return [
         {"text": text, "vector": row.tolist()} for text, row in zip(request.text, rows, strict=True)
@@ -43,8 +68,12 @@ def prompted(*names: str) -> Callable[[Pretrained, Request], np.ndarray]:
     The prompt is the first of the model's prompts `names`, unless one is given.
     """
 
-    def encoded(model: Pretrained, request: Request) -> np.ndarray:
-        return model.encode(request.text, **_options(model, request, names))
+    def encoded(model: Pretrained, request: Request) -> np.ndarray | list[np.ndarray]:
+        if (form := form_of(model)) is None:
+            return model.encode(request.text, **_options(model, request, names))
+        query = names == QUERIES
+        made = model.encode(request.text, query=query, **_options(model, request, names))
+        return made if query else form.packed(made)
 
     return encoded
 
@@ -62,9 +91,12 @@ def _options(model: Pretrained, request: Request, names: Sequence[str]) -> dict[
     return {**(prompt_for(model, options, names) if names else {}), **options}
 
 
-def likeness(model: Pretrained, asked: np.ndarray, stored: np.ndarray) -> np.ndarray:
-    """Returns the similarity of the model, [q, n]."""
-    return model.similarity(asked, stored)
+def likeness(
+    model: Pretrained, asked: np.ndarray, stored: np.ndarray | list[np.ndarray]
+) -> np.ndarray:
+    """Returns the similarity of the model, [q, n]; rows of other vectors are `packed`."""
+    form = form_of(model)
+    return model.similarity(asked, stored if form is None else form.unpacked(stored))
 
 
 def scored_lines(result: Result) -> Iterator[str]:
