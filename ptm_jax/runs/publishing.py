@@ -93,7 +93,7 @@ def export(
     return [file for file in Path(out).absolute().rglob("*") if file.is_file()]
 
 
-def _with_vectors(folder: Path, model: Any, dtype: str) -> None:
+def _with_vectors(folder: Path, model, dtype: str) -> None:
     """Writes the files of sparse vectors, or of a vector for each token, into an exported folder.
     Raises UserError."""
     heads = model.module.heads
