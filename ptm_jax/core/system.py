@@ -297,7 +297,8 @@ class Experiment:
                     equal
     tokenizer       replaces the system's tokenizer if `data` is not prepared yet
     epochs          number of epochs, in place of the recipe's steps. The recipe then gives only the
-                    shares of the phases, and the warm-up is scaled alike. None: the recipe's steps
+                    shares of the phases, of the warm-up and of a last decay. None: the recipe's
+                    steps
     heldout         fraction of the documents held out for evaluation
     precision       type of matrix products; parameters and optimizer state stay float32
     impl            attention implementation in every layer (`kernels.choice`; "auto": each layer's

@@ -146,6 +146,11 @@ def test_the_arms_of_the_modern_study_change_what_they_name():
         assert together["objective"] == parts(systems[objective])["objective"]
     shares = {name: system.towers["main"].heads for name, system in systems.items()}
     assert [name for name, heads in shares.items() if "rtd" in heads] == ["RTD", "all but hybrid"]
+    sweep = points(studies.load("modern_rates"))
+    assert not [point for point in sweep if point.refusal]
+    assert {*value.axes[1].labelled} - {point.labels["way"] for point in sweep} == {
+        "WSD", "masks", "hybrid", "block, WSD, masks",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
