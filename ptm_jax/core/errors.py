@@ -69,15 +69,16 @@ BELOW_1 = 0.0, math.nextafter(1.0, 0.0)
 POSITIVE = math.ulp(0.0), LARGE
 NOT_NEGATIVE = 0.0, LARGE
 RANGES: dict[str, tuple[float, float]] = {
-    **dict.fromkeys(("b1", "b2", "rho", "momentum"), BELOW_1),
+    **dict.fromkeys(("b1", "b2", "rho", "momentum", "memory"), BELOW_1),
     **dict.fromkeys(("eps", "clip_threshold", "row_limit", "clip", "divisor"), POSITIVE),
     **dict.fromkeys(("rms", "other_rate"), POSITIVE),
     **dict.fromkeys(("iterations", "largest"), (1, WHOLE)),
     **dict.fromkeys(
         ("weight_decay", "initial", "lr", "end", "decay_rules", "lr_rules"), NOT_NEGATIVE
     ),
-    **dict.fromkeys(("warmup", "full", "decay"), (0, WHOLE)),
+    **dict.fromkeys(("warmup", "full", "decay", "after"), (0, WHOLE)),
     **dict.fromkeys(("steps", "batch", "length", "every", "accumulate", "updates"), (1, WHOLE)),
+    "patience": (1, WHOLE),
     "experiment.seed": (0, WHOLE),
     "adagrad.eps": NOT_NEGATIVE,  # GloVe's sum of squares begins at 1
     "decay_rate": (math.ulp(0.0), 1.0),

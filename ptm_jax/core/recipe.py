@@ -10,8 +10,7 @@ from ptm_jax.core.errors import RANGES, Ranged, check_range, range_of
 __all__ = ["RANGES", "Ranged", "check_range", "range_of"]
 spec = dataclasses.dataclass(frozen=True, kw_only=True)
 
-# BERT's rule (google-research/bert, AdamWeightDecayOptimizer): no decay on normalisation parameters
-# and biases.
+# BERT's rule (google-research/bert): no decay on normalisation parameters and biases.
 NO_DECAY = ((r"(^|/)(bias|scale)$", 0.0),)
 
 
@@ -279,15 +278,9 @@ class Staircase(Ranged):
 
 
 Schedule = (
-    Constant
-    | Linear
-    | Cosine
-    | WarmupStableDecay
-    | InverseSqrt
-    | SlantedTriangular
-    | OneCycle
+    Constant | Linear | Cosine | WarmupStableDecay | InverseSqrt | SlantedTriangular | OneCycle
     | Staircase
-)
+)  # fmt: skip
 
 
 def stretched(schedule: Schedule, factor: float) -> Schedule:
@@ -323,16 +316,35 @@ class ClipByTower(Ranged):
 
 
 @spec
+class SkipSpikes(Ranged):
+    """Leaves out updates whose gradient is not finite, or far larger than before: parameters and
+    moments do not change, and the rows are not read again.
+
+    clip      of the other updates, as `Recipe.clip`
+    ratio     largest norm of a gradient / mean norm of the updates before; None: any finite norm
+    memory    factor of that moving mean for each update
+    after     updates before `ratio` applies
+    patience  updates left out between two lines of the log after which the run returns to its last
+              checkpoint and goes on with the next rows; None: never
+    """
+
+    clip: float | ClipByTower | None = 1.0
+    ratio: float | None = 10.0
+    memory: float = 0.98
+    after: int = 100
+    patience: int | None = None
+
+
+@spec
 class Recipe(Ranged):
     """The published training configuration of a system.
 
     lr            peak learning rate
-    phases        phases in order, under one schedule (BERT: length 128 for 90% of the steps, then
-                  512)
+    phases        phases in order, under one schedule (BERT: length 128, 512 in the last 10%)
     accumulate    micro-batches per update: the same update with less memory
     updates       successive updates within a step, at one learning rate, each on batch / updates
                   rows (word2vec). Not for objectives with a carry
-    clip          maximum global norm of the gradient of the mean loss, or None; or `ClipByTower`
+    clip          maximum global norm of the mean loss's gradient; `ClipByTower`, `SkipSpikes`; None
     lr_rules      learning-rate multipliers by parameter path, first match wins
     """
 
@@ -342,7 +354,7 @@ class Recipe(Ranged):
     schedule: Schedule = Linear()
     accumulate: int = 1
     updates: int = 1
-    clip: float | ClipByTower | None = 1.0
+    clip: float | ClipByTower | SkipSpikes | None = 1.0
     lr_rules: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self):
@@ -367,8 +379,7 @@ class Recipe(Ranged):
             if phase.batch % (self.accumulate * self.updates):
                 raise ValueError(
                     f"recipe.updates {self.updates} times accumulate {self.accumulate} does "
-                    "not divide the batch of "
-                    f"{phase.batch} rows"
+                    f"not divide the batch of {phase.batch} rows"
                 )
 
     @property

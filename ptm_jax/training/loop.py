@@ -55,7 +55,7 @@ from ptm_jax.training.steps import fitting, flops
 from ptm_jax.training.steps.building import building
 from ptm_jax.training.steps.phase_work import Phases
 from ptm_jax.training.steps.step import TrainState, jitted
-from ptm_jax.training.updates import schedules
+from ptm_jax.training.updates import schedules, spikes
 
 Callback = Callable[[int, str, Mapping[str, float]], Any]
 """Called as `callback(step, split, values)` with every line of the log: split "train" after every
@@ -96,7 +96,7 @@ class Training:
         self.watch: Watch | None = None
         self.callbacks: Sequence[Callback] = ()
         self.hold = workdirs.Hold(workdir)
-        self.ended, self.parts = False, {}
+        self.ended, self.parts, self.returned = False, {}, None
         self.baseline = evaluation.unigram_baseline(
             corpus.counts("train"), heldout, corpus.uncounted
         )
@@ -123,20 +123,10 @@ class Training:
         """Returns the restored or initialised state, its data position, and the restored step.
         The step is None for a new run."""
         if self.checkpoints.latest() is not None:
-            state, meta, step = self.checkpoints.restore(
-                like=self.abstract, true=self.program.padding.true
-            )
-            workdirs.check_tokenizer(self.workdir, meta["tokenizer"])
-            self.tokens, self.seconds, self.parts = (
-                meta["tokens"],
-                meta["seconds"],
-                meta.get("parts", {}),
-            )
-            self.window = evaluation.Window(meta["window"])
-            repeated = max(0.0, logs.seconds(self.workdir) - self.seconds)
-            self.goodput.resume(meta.get("goodput", {}), repeated)
-            self.log.resume(step)
-            return state, meta["position"], step
+            spent = logs.seconds(self.workdir)
+            restored = self.restored()
+            self.goodput.resume(self.spent, max(0.0, spent - self.seconds))
+            return restored
         if self.checkpoints.steps():
             console.say(f"no checkpoint in {self.workdir} is whole; starting again from step 0")
         with jax.set_mesh(self.mesh):
@@ -146,6 +136,18 @@ class Training:
                 state = dataclasses.replace(state, params=self._begun(state.params))
         self.log.resume(0)
         return state, {"phase": 0, "stream": None}, None
+
+    def restored(self) -> tuple[TrainState, dict[str, Any], int]:
+        """Returns (state, data position, step) of the last checkpoint, and cuts the log there."""
+        state, meta, step = self.checkpoints.restore(
+            like=self.abstract, true=self.program.padding.true
+        )
+        workdirs.check_tokenizer(self.workdir, meta["tokenizer"])
+        self.tokens, self.seconds = meta["tokens"], meta["seconds"]
+        self.parts = meta.get("parts", {})
+        self.window, self.spent = evaluation.Window(meta["window"]), meta.get("goodput", {})
+        self.log.resume(step)
+        return state, meta["position"], step
 
     def _begun(self, params):
         """Returns `params` with the parameters of the initial model."""
@@ -164,9 +166,8 @@ class Training:
         Raises UserError for a state that is not finite, or if the workdir is no longer there."""
         self.hold.check()
         self.check_finite(done)
-        streams = group.current().gathered(
-            position["stream"]
-        )  # each process has only the position of its own rows
+        # Each process has only the position of its own rows.
+        streams = group.current().gathered(position["stream"])
         meta = {
             "position": dict(position) | ({"stream": merge(streams)} if streams else {}),
             "tokens": self.tokens,
@@ -226,19 +227,33 @@ class Training:
             self.parts[shapes] = used
         return step
 
+    def after_skips(self, state: TrainState, skipped: int, steps: range, phase: int) -> TrainState:
+        """Returns the state after steps of which updates were left out (`core.recipe.SkipSpikes`):
+        this state, or the last checkpoint's. Raises UserError where neither helps."""
+        settings = spikes.settings_of(self.recipe)
+        console.say(spikes.described(settings, skipped, steps))
+        if skipped < min(settings.patience or len(steps), len(steps)):
+            return state
+        last, spent = self._last(), self.seconds
+        spikes.check_return(settings, skipped, steps, last, self.returned)
+        state, position, self.returned = self.restored()
+        if position["phase"] != phase:
+            raise UserError(f"the checkpoint of step {last} is of an earlier phase")
+        self.goodput.repeat(spent - self.seconds)
+        console.say(f"going on from step {last} with the rows after step {steps[-1]}")
+        return state
+
+    def _last(self) -> int | None:
+        """Returns the step of the newest checkpoint."""
+        self.checkpoints.wait()
+        return self.checkpoints.latest()
+
     def check_finite(self, done: int) -> None:
         """Raises UserError if a metric since the last line of the log is NaN or infinite.
         Nothing of it is kept."""
         name = self.window.infinite("loss", "grad_norm")
         if name is not None:
-            self.checkpoints.wait()
-            last = self.checkpoints.latest()
-            remark = "" if last is None else f"; the checkpoint of step {last} is kept"
-            raise UserError(
-                f"the {name} is not finite at step {done}{remark}: start again in another "
-                "workdir with a lower "
-                "recipe.lr, with recipe.clip, or in float32 (--set precision=float32)"
-            )
+            raise spikes.not_finite(name, done, self._last())
 
 
 def train(
@@ -286,10 +301,8 @@ def _train(run: Training, quiet: bool) -> Result:
         run.checkpoints.wait()
         run.hold.check_complete(done)
     compared, name = slots.objective(run.config.system.objective).baseline, run.corpus.baseline
-    ends = (name, compared, group.current().received)
-    result = Result(
-        run.workdir, done, run.recipe.steps, heldout, run.baseline, resumed, stopped, *ends
-    )
+    ends = (run.baseline, resumed, stopped, name, compared, group.current().received)
+    result = Result(run.workdir, done, run.recipe.steps, heldout, *ends)
     if not stopped:
         logs.curve(
             run.workdir,
@@ -297,10 +310,8 @@ def _train(run: Training, quiet: bool) -> Result:
             name=name,
             metric=compared or "loss",
         )
-        sums = {
-            "tokens": run.tokens, "seconds": run.seconds, "goodput": run.goodput.record()
-        }  # fmt: skip
-        result = results.with_facts(result, run.config.system, sums)
+        totals = (run.tokens, run.seconds, run.goodput.record())
+        result = results.with_facts(result, run.config.system, *totals)
         heldout = {f"held-out {name}": figure(value) for name, value in result.heldout.items()}
         logs.report(run.workdir, result.facts | heldout)
     if not group.current().index:
@@ -370,6 +381,7 @@ def _steps(run, state, done, end, phase, *, stream, bar):
         if (config.log_every and done % config.log_every == 0) or done == end:
             run.check_finite(done)
             values, steps, tokens = run.window.close()
+            skipped = round(values.get("skipped", 0.0) * steps)
             # A clock may stand still between two readings.
             seconds, clock = max(time.perf_counter() - clock, 1e-9), time.perf_counter()
             run.tokens, run.seconds = run.tokens + tokens, run.seconds + seconds
@@ -379,6 +391,11 @@ def _steps(run, state, done, end, phase, *, stream, bar):
             )
             bar.update(done, values, tokens * since / steps / seconds, use)
             since = 0
+            if skipped:
+                span, before = range(done - steps + 1, done + 1), done
+                state = run.after_skips(state, skipped, span, phase)
+                if (done := int(state.step)) < before:
+                    continue
         if (
             config.eval_every
             and done % config.eval_every == 0

@@ -32,6 +32,10 @@ class Goodput:
             self._lost[kind] += record.get(kind, 0.0)
         self._lost["repeating"] += repeated
 
+    def repeat(self, seconds: float) -> None:
+        """Counts seconds of training that are repeated."""
+        self._lost["repeating"] += seconds
+
     def started(self) -> None:
         """Ends the start. The time until now, without compiling, counts as starting."""
         if self._starting:

@@ -89,21 +89,22 @@ def finished(config: Experiment, workdir: Path, progress: Callable | None = None
         corpus.baseline,
         compared,
     )
-    return with_facts(result, config.system, saved["meta"])
+    meta = saved["meta"]
+    return with_facts(result, config.system, meta["tokens"], meta["seconds"], meta.get("goodput"))
 
 
-def with_facts(result: Result, system: System, sums: Mapping[str, Any]) -> Result:
-    """Returns the result of a finished run with the rows of its report.
-
-    sums  "tokens" and "seconds" of the run, and the record of its "goodput" if it is known"""
-    known = sums.get("goodput")
+def with_facts(
+    result: Result, system: System, tokens: float, seconds: float,
+    goodput: Mapping[str, float] | None,
+) -> Result:  # fmt: skip
+    """Returns the result of a finished run with the rows of its report."""
     facts = {
         "system": system.name,
         "paper": system.paper,
         "steps": result.step,
-        "tokens": int(sums["tokens"]),
-        "hours": round(sums["seconds"] / 3600, 3),
-        **({"goodput": described(known)} if known else {}),
+        "tokens": int(tokens),
+        "hours": round(seconds / 3600, 3),
+        **({"goodput": described(goodput)} if goodput else {}),
         **({f"{result.baseline_name} (nats)": figure(result.baseline)} if result.compared else {}),
     }
     return dataclasses.replace(result, facts=facts)

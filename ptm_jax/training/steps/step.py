@@ -35,7 +35,7 @@ from ptm_jax.mesh.layout import Layout, layout_of
 from ptm_jax.mesh.padding import Padding, padding_of, stored
 from ptm_jax.mesh.rules import Table
 from ptm_jax.nn.declared import axes_of, collected
-from ptm_jax.training.updates import in_place, optimizers, sparse
+from ptm_jax.training.updates import in_place, optimizers, sparse, spikes
 from ptm_jax.training.updates.freedom import Freedom, held
 
 
@@ -167,7 +167,8 @@ class Program:
 
         state, metrics = jax.lax.scan(one, state, split_rows(batch, parts))
         metrics = jax.tree.map(lambda x: x.sum(0), metrics)
-        metrics["grad_norm"] /= parts
+        if spikes.PART not in state.opt_state:  # otherwise a ratio
+            metrics["grad_norm"] /= parts
         return dataclasses.replace(state, step=state.step + 1), metrics
 
     def _step(
@@ -187,9 +188,13 @@ class Program:
         updates, opt_state = self._optimizer(
             lambda: self._axes(axes_of(self.defined().towers, batch).declared)
         ).update(grads, opt_state, params)
+        made = spikes.made(state.opt_state, opt_state)
         params = optimizers.apply(params, updates)
         params = paths.map_with_path(
-            lambda path, leaf: leaf + seen[path] if path in seen else leaf, params
+            lambda path, leaf: (
+                spikes.chosen(made, leaf + seen[path], leaf) if path in seen else leaf
+            ),
+            params,
         )
         params, opt_state = (
             rows.put(state.params, params),
@@ -198,14 +203,14 @@ class Program:
         for wrapper in self.system.wrappers:
             params = wrapper.on_step(params, state.step)
         metrics = {
-            **loss.metrics,
-            "loss": Ratio(loss.sum, loss.weight),
             "grad_norm": optax.tree.norm(grads),
             "tokens": jnp.sum(batch["segment_ids"] > 0)
             if "segment_ids" in batch
             else batch["rows"].size,
         }
-        return TrainState(state.step + 1, params, opt_state, loss.carry), metrics
+        carry = spikes.chosen(made, loss.carry, state.carry)
+        metrics = spikes.measured(made, metrics, loss)
+        return TrainState(state.step + 1, params, opt_state, carry), metrics
 
     def evaluate(
         self, params: Params, batch: Batch, index, carry=None

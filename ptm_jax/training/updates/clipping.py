@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from ptm_jax.core.recipe import ClipByTower, Recipe
+from ptm_jax.training.updates import spikes
 
 if TYPE_CHECKING:
     from ptm_jax.adapt.parameters.levels import ParameterPath
@@ -20,10 +21,12 @@ def factors(
     recipe: Recipe, grads: Mapping[str, Array], places: Mapping[str, ParameterPath]
 ) -> dict[str, Array | float]:
     """Returns {path: the factor that clips its gradient}."""
-    if recipe.clip is None:
+    skips = spikes.settings_of(recipe)
+    clip = recipe.clip if skips is None else skips.clip
+    if clip is None:
         return dict.fromkeys(grads, 1.0)
-    by_tower = isinstance(recipe.clip, ClipByTower)
-    limit = recipe.clip.clip if by_tower else recipe.clip
+    by_tower = isinstance(clip, ClipByTower)
+    limit = clip.clip if by_tower else clip
     groups: dict[str, dict[str, Array]] = defaultdict(dict)
     for path, grad in grads.items():
         group = places[path].tower or path.partition("/")[0]

@@ -49,7 +49,7 @@ from ptm_jax.core.recipe import (
     StableAdamW,
 )
 from ptm_jax.mesh.axes import ParameterAxes
-from ptm_jax.training.updates import clipping, matrices, schedules
+from ptm_jax.training.updates import clipping, matrices, schedules, spikes
 from ptm_jax.training.updates.freedom import Freedom, along, held
 from ptm_jax.training.updates.tensor_rules import Array, ByRole, Moments, Rule, bias, zeros
 
@@ -91,14 +91,15 @@ def build(
             paths.flatten(params),
             state["count"] // recipe.updates,
         )
-        old = {k: paths.flatten(v) for k, v in state.items() if k != "count"}
+        old = {k: paths.flatten(v) for k, v in state.items() if k not in ("count", spikes.PART)}
         grads = held(grads, freedom, step, places)
         chosen = {
             path: g for path, g in paths.flatten(grads).items() if freedom.trains(places[path])
         }
         layered, rule = freedom.stacked(params), rules(places, flat)
         factors = clipping.factors(recipe, chosen, places)
-        rate, count = rate_of(step), (state["count"] + 1).astype(jnp.float32)
+        rate = rate_of(step)
+        made, count, norms = spikes.decided(recipe, chosen, state)
         new: dict[str, Moments] = {name: {} for name in old}
 
         def one(path, grad):
@@ -107,7 +108,7 @@ def build(
                 return None
             before = {name: leaves[path] for name, leaves in old.items() if path in leaves}
             live = freedom.live(places[path], step)
-            live = None if live is None else along(live, param)
+            live = spikes.both(made, None if live is None else along(live, param))
             decay, axes = paths.first_match(decay_rules, path, 1.0), _axes(param, layered[path])
             scale = freedom.rate(places[path]) * paths.first_match(recipe.lr_rules, path, 1.0)
             rate_of_leaf = rate * (along(scale, param) if np.ndim(scale) else scale)
@@ -123,10 +124,13 @@ def build(
         updates = paths.map_with_path(one, grads)
         return updates, {
             "count": state["count"] + 1,
+            **norms,
             **{k: paths.unflatten(v) for k, v in new.items()},
         }
 
-    return optax.GradientTransformation(functools.partial(_begun, rules, freedom), update)
+    return optax.GradientTransformation(
+        functools.partial(_begun, rules, freedom, spikes.begun(recipe)), update
+    )
 
 
 def apply(params: Params, updates: Any) -> Any:
@@ -155,8 +159,10 @@ def _rules(
     return {path: rule.matrix(side) if side else rule.other for path, side in sides.items()}
 
 
-def _begun(rules: Callable[..., dict[str, Rule]], freedom: Freedom, params: Params) -> Params:
-    """Returns the state before the first update."""
+def _begun(
+    rules: Callable[..., dict[str, Rule]], freedom: Freedom, part: Params, params: Params
+) -> Params:
+    """Returns the state before the first update, with a `part` that belongs to no parameter."""
     places, layered = freedom.places(params), freedom.stacked(params)
     rule = rules(places, paths.flatten(params))
     chosen = {
@@ -177,6 +183,7 @@ def _begun(rules: Callable[..., dict[str, Rule]], freedom: Freedom, params: Para
             )
     return {
         "count": jnp.zeros([], jnp.int32),
+        **part,
         **{name: paths.unflatten(flat) for name, flat in moments.items()},
     }
 
@@ -192,14 +199,6 @@ def _moved(
     t = before["updates"] + 1
     direction, moments = rule.update(grad, param, moments, **{**facts, "t": t})
     return direction, {**moments, "updates": t}
-
-
-def _kept(live: Array | None, new: Array, old: Array, param: Array) -> Array:
-    """Returns the moment after a step in which only the `live` layers are updated (None: all).
-    A moment of another rank than its parameter has no layers."""
-    if live is None:
-        return new
-    return jnp.where(live if new.ndim == param.ndim else live.any(), new, old)
 
 
 def _axes(param, layered: bool) -> tuple[int, ...]:
