@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import jax
 
@@ -52,7 +51,7 @@ class Goodput:
             self._lost[kind] += time.perf_counter() - began
 
     @contextlib.contextmanager
-    def waiting(self, before: Any) -> Iterator[None]:
+    def waiting(self, before: object) -> Iterator[None]:
         """Counts the time of the context if the devices have finished the step `before` at its end.
         A process that waits while they compute loses nothing."""
         began = time.perf_counter()

@@ -58,7 +58,7 @@ class Profiler:
             return contextlib.nullcontext()
         return jax.profiler.TraceAnnotation(dearest.INPUT)
 
-    def after(self, done: int, metrics: Any, programs: Iterable[Callable[..., Any]]) -> None:
+    def after(self, done: int, metrics: object, programs: Iterable[Callable[..., Any]]) -> None:
         """Ends the trace after its last step; then process 0 prints and writes its table."""
         if self._on and done >= self.span[1]:
             jax.block_until_ready(metrics)

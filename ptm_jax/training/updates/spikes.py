@@ -36,7 +36,7 @@ def begun(recipe: Recipe) -> dict[str, Any]:
 
 
 def decided(
-    recipe: Recipe, grads: Params, state: dict[str, Any]
+    recipe: Recipe, grads: Params, state: Params
 ) -> tuple[Array | None, Array, dict[str, Any]]:
     """Returns (whether the update is made, its number for bias correction, the part of the state).
 
@@ -66,21 +66,21 @@ def judged(settings: SkipSpikes, norm: Array, before: dict[str, Array]) -> tuple
     return live, jax.tree.map(lambda new, old: jnp.where(live, new, old), after, before)
 
 
-def made(before: dict[str, Any], after: dict[str, Any]) -> Array | None:
+def made(before: Params, after: Params) -> Array | None:
     """Returns whether the update between two states of the optimizer was made (None: always)."""
     if PART not in before:
         return None
     return after[PART]["taken"] > before[PART]["taken"]
 
 
-def chosen(live: Array | None, new: Any, old: Any) -> Any:
+def chosen(live: Array | None, new: Params, old: Params) -> Params:
     """Returns a tree `new` if the update was made (None: always), and `old` otherwise."""
     if live is None:
         return new
     return jax.tree.map(lambda a, b: jnp.where(live, a, b), new, old)
 
 
-def measured(live: Array | None, metrics: dict[str, Any], loss: Loss) -> dict[str, Any]:
+def measured(live: Array | None, metrics: Params, loss: Loss) -> dict[str, Any]:
     """Returns the metrics of a step. A step that is left out counts in "skipped" alone.
 
     Its tokens count: they are not read again."""
