@@ -133,7 +133,11 @@ class Training:
             init = jax.jit(self.program.init, out_shardings=self.shardings)
             state = init(setup.example(self.config, self.corpus))
             if self.config.init is not None:
-                state = dataclasses.replace(state, params=self._begun(state.params))
+                begun = initial.begun(
+                    state.params, self.init, self.config, self.program,
+                    shardings=self.shardings.params, tokenizer=self.corpus.tokenizer,
+                )  # fmt: skip
+                state = dataclasses.replace(state, params=begun)
         self.log.resume(0)
         return state, {"phase": 0, "stream": None}, None
 
@@ -148,18 +152,6 @@ class Training:
         self.window, self.spent = evaluation.Window(meta["window"]), meta.get("goodput", {})
         self.log.resume(step)
         return state, meta["position"], step
-
-    def _begun(self, params):
-        """Returns `params` with the parameters of the initial model."""
-        padding = self.program.padding
-        params = jax.jit(lambda params: padding.cut(params, "params/"))(params)
-        config, tokenizer = self.config, self.corpus.tokenizer
-        params = initial.begin(params, self.init, config.system, tokenizer, config.tiling)
-        initial.remark_decay(self.init, config)
-        params = self.program.begun(params, params)
-        return jax.jit(
-            lambda params: padding.fill(params, "params/"), out_shardings=self.shardings.params
-        )(params)
 
     def save(self, state: TrainState, position: Mapping[str, Any], done: int) -> None:
         """Starts saving a checkpoint.
@@ -304,12 +296,8 @@ def _train(run: Training, quiet: bool) -> Result:
     ends = (run.baseline, resumed, stopped, name, compared, group.current().received)
     result = Result(run.workdir, done, run.recipe.steps, heldout, *ends)
     if not stopped:
-        logs.curve(
-            run.workdir,
-            baseline=run.baseline if compared else None,
-            name=name,
-            metric=compared or "loss",
-        )
+        line = run.baseline if compared else None
+        logs.curve(run.workdir, baseline=line, name=name, metric=compared or "loss")
         totals = (run.tokens, run.seconds, run.goodput.record())
         result = results.with_facts(result, run.config.system, *totals)
         heldout = {f"held-out {name}": figure(value) for name, value in result.heldout.items()}

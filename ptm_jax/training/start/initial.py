@@ -18,6 +18,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError, closest
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.system import Difference, Experiment, System, Tiling, adapted
+from ptm_jax.core.types import Params
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.encoder_traits import EntityTables, GrownTransformer
 from ptm_jax.objectives.text.text_traits import BeginsWithLanguageModels
@@ -26,6 +27,7 @@ from ptm_jax.training.logs import console
 from ptm_jax.training.start import given_vectors
 from ptm_jax.training.start.init_models import TABLES, Init, Initial, Initials, opened
 from ptm_jax.training.start.tiling import fits, tiled
+from ptm_jax.training.steps.step import Program
 from ptm_jax.training.updates import schedules
 
 
@@ -55,6 +57,27 @@ def with_tokenizer(config: Experiment, init: Initials | None = None) -> Experime
         return config
     folder = models[0].tokenizer_folder
     return dataclasses.replace(config, tokenizer=TokenizerSpec(path=str(folder)))
+
+
+def begun(
+    params: Params,
+    init: Initials,
+    config: Experiment,
+    program: Program,
+    *,
+    shardings: Params,
+    tokenizer: Callable[[], object],
+) -> Params:
+    """Returns stored parameters of a run with the parameters of its initial model.
+
+    program    the run's
+    shardings  of the parameters"""
+    padding = program.padding
+    params = jax.jit(lambda params: padding.cut(params, "params/"))(params)
+    params = begin(params, init, config.system, tokenizer, config.tiling)
+    remark_decay(init, config)
+    params = program.begun(params, params)
+    return jax.jit(lambda params: padding.fill(params, "params/"), out_shardings=shardings)(params)
 
 
 def begin(
