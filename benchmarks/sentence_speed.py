@@ -2,7 +2,7 @@
 batches: losses, and seconds of a step.
 
     pip install --target PEER accelerate datasets
-    PYTHONPATH=PEER PTM_DATA=../shared/data python benchmarks/sentence_speed.py --model MODEL
+    PYTHONPATH=PEER PTM_DATA=../shared/data python -m benchmarks.sentence_speed --model MODEL
 
 Both train a published folder without dropout, by multiple negatives on SNLI's triplets, AdamW with
 a constant rate, float32. The trainer's batches are in the order of the data. Seconds are of the

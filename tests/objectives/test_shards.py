@@ -1,6 +1,7 @@
 """In-batch negatives are those of every data shard: eight forced devices, of one process and of
 two, give the loss and gradient of one device."""
 
+import functools
 import json
 import os
 import socket
@@ -55,16 +56,14 @@ def found(given, names=tuple(OBJECTIVES), where=None):
     """{objective: [loss, gradient of `TRAINED`]} of a batch that lies somewhere; the results lie by
     the sharding `where`."""
 
-    def loss(trained, params, objective):
-        return objective({"main": PlainTower({**params, **trained})}, given, None).value()
+    def loss(trained, fields, params, objective):
+        return objective({"main": PlainTower({**params, **trained})}, fields, None).value()
 
     params, results = jax.tree.map(np.asarray, params_of()), {}
     for name in names:
-        step = jax.jit(
-            jax.value_and_grad(lambda part, o=OBJECTIVES[name]: loss(part, params, o)),
-            out_shardings=where,
-        )
-        value, slope = step({part: params[part] for part in TRAINED})
+        of_rows = functools.partial(loss, objective=OBJECTIVES[name])
+        step = jax.jit(jax.value_and_grad(of_rows), out_shardings=where)
+        value, slope = step({part: params[part] for part in TRAINED}, given, params)
         results[name] = [float(value), [np.asarray(slope[part]).tolist() for part in TRAINED]]
     return results
 
@@ -131,7 +130,7 @@ def test_negatives_come_from_all_hosts():
     shared = {"JAX_NUM_PROCESSES": "2", "JAX_COORDINATOR_ADDRESS": address, "JAX_PLATFORMS": "cpu"}
     job = [started("on_two_hosts", 4, **shared, JAX_PROCESS_ID=str(n)) for n in range(2)]
     try:
-        ends = [process.communicate(timeout=300) for process in job]
+        ends = [process.communicate(timeout=600) for process in job]
     finally:
         for process in job:
             process.kill()
