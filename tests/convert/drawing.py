@@ -219,7 +219,9 @@ APERIODIC = {
     "layer_types": [KINDS[1], KINDS[1], KINDS[0], KINDS[1]],
 }
 ODD = {"hidden_size": 15, "num_attention_heads": 3}
-UNEVEN = ({"hidden_size": 10, "num_attention_heads": 3},)
+UNEVEN = (
+    {"hidden_size": 10, "num_attention_heads": 3, "head_dim": None, "num_key_value_heads": None},
+)
 """Sizes that a class of Transformers refuses too."""
 
 
@@ -253,9 +255,7 @@ FAMILIES = {
         ultrabert, SPANS, ({"head_dim": 5}, APERIODIC, *UNEVEN), "sliding_window", False
     ),
     "EuroBert": Family(eurobert, TASKS, ({"head_dim": 5}, *SCALED_ANGLES, *UNEVEN), types=False),
-    "NomicBert": Family(
-        nomic, TASKS, (ODD | {"head_dim": 5}, *SCALED_ANGLES, UNEVEN[0] | {"head_dim": None})
-    ),
+    "NomicBert": Family(nomic, TASKS, (ODD | {"head_dim": 5}, *SCALED_ANGLES, *UNEVEN)),
     "Gte": Family(gte, TASKS, (ODD, *SCALED_ANGLES, *UNEVEN)),
     "JinaEmbeddingsV3": Family(rotary_bert, SPANS, (ODD, *SCALED_ANGLES, *UNEVEN)),
     "Esm": Family(

@@ -225,7 +225,7 @@ def refusal(prefix, fields, folder):
         checkpoint.read(folder)
     except UserError as error:
         line = str(error)
-        assert "\n" not in line and "has no tensor" not in line, line
+        assert "\n" not in line and "tensor" not in line, line
         return line.removeprefix(f"{folder}/config.json: ")
     raise AssertionError("it is read")
 
