@@ -64,6 +64,13 @@ class Tensors:
     def __contains__(self, name: object) -> bool:
         return name in self._tables
 
+    def within(self, prefix: str) -> Tensors:
+        """Returns the tensors whose names begin with `prefix`."""
+        return Tensors(
+            self.folder,
+            {name: one for name, one in self._tables.items() if name.startswith(prefix)},
+        )
+
     def shape(self, name: str) -> tuple[int, ...]:
         return self._entry(name).shape
 

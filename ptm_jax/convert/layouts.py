@@ -10,8 +10,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ptm_jax.convert.libraries import elmo_folder, fastai_file, flair_files, retrieval_folders
-from ptm_jax.core import slots
+from ptm_jax.convert.libraries import (
+    elmo_folder,
+    fastai_file,
+    flair_files,
+    gliner_folder,
+    retrieval_folders,
+)
+from ptm_jax.core.networks import Network
 from ptm_jax.core.system import System
 from ptm_jax.data.tokenizers.tokenizing import Tokenizer
 
@@ -19,8 +25,13 @@ Loaded = tuple[System, Mapping[str, Any], Tokenizer | None]
 """(system, {tower: parameters}, tokenizer)."""
 
 
-def _writes_nothing(encoder: slots.Encoder) -> bool:
+def _writes_nothing(module: Network) -> bool:
     return False
+
+
+def _write_elmo(folder: Path, model: Any, dtype: str) -> None:
+    params = model.params[model.tower]
+    elmo_folder.write(folder, model.module, params, model.examples, dtype)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,14 +40,14 @@ class Layout:
 
     detect  path -> whether it has the layout
     read    (path, allow_pickle) -> the model. Raises UserError
-    writes  encoder -> whether `write` writes it
-    write   (folder, module, parameters, examples, dtype) -> None
+    writes  network -> whether `write` writes it
+    write   (folder, a loaded model, dtype) -> None
     """
 
     library: str
     detect: Callable[[Path], bool]
     read: Callable[[Path, bool], Loaded]
-    writes: Callable[[slots.Encoder], bool] = _writes_nothing
+    writes: Callable[[Network], bool] = _writes_nothing
     write: Callable[..., None] | None = None
 
 
@@ -46,14 +57,21 @@ LAYOUTS = (
         library="AllenNLP",
         detect=elmo_folder.is_elmo,
         read=lambda path, allow_pickle: elmo_folder.read(path),
-        writes=elmo_folder.writes,
-        write=elmo_folder.write,
+        writes=lambda module: elmo_folder.writes(module.encoder),
+        write=_write_elmo,
     ),
     Layout(library="ColBERT", detect=retrieval_folders.is_late, read=retrieval_folders.read_late),
     Layout(library="Flair", detect=flair_files.is_flair, read=flair_files.read),
+    Layout(
+        library="GLiNER",
+        detect=gliner_folder.is_gliner,
+        read=gliner_folder.read,
+        writes=gliner_folder.writes,
+        write=gliner_folder.write,
+    ),
 )
 
 
-def writer_of(encoder: slots.Encoder) -> Layout | None:
-    """Returns the layout in which an encoder is written, or None."""
-    return next((layout for layout in LAYOUTS if layout.writes(encoder)), None)
+def writer_of(module: Network) -> Layout | None:
+    """Returns the layout in which a network is written, or None."""
+    return next((layout for layout in LAYOUTS if layout.writes(module)), None)

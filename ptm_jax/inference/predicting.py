@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from ptm_jax.inference.text import answering, classifying, filling, generating, ranking, tags
+from ptm_jax.inference.text import (
+    answering,
+    classifying,
+    filling,
+    generating,
+    named_entities,
+    ranking,
+    tags,
+)
 from ptm_jax.inference.uses import Use
 from ptm_jax.inference.words import word_uses
 
 
 def kinds() -> tuple[Use, ...]:
     """Returns all uses, in the order of the help."""
-    files = filling, generating, classifying, tags, answering, ranking, word_uses
+    files = filling, generating, classifying, tags, named_entities, answering, ranking, word_uses
     return tuple(use for file in files for use in file.USES)

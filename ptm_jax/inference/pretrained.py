@@ -22,6 +22,7 @@ from ptm_jax.inference.text import (
     classifying,
     filling,
     generating,
+    named_entities,
     tags,
     token_states,
     tokens,
@@ -182,6 +183,27 @@ class Pretrained(ArrayModel):
         A text longer than a row continues in the next row. Raises UserError for a model without a
         tagging head or without tag names."""
         return tags.tag(self, inputs.texts_of(texts), batch_size)
+
+    def entities(
+        self,
+        texts: Sequence[str],
+        types: Sequence[str],
+        *,
+        threshold: float = 0.5,
+        nested: bool = False,
+        batch_size: int = 32,
+    ) -> list[list[dict[str, Any]]]:
+        """Returns the spans of each text that are of one of the `types`, which are words such as
+        "person". The model may never have seen a type (GLiNER).
+
+        A span has "start" and "end" in characters, "text", "type", and "score", its probability,
+        which is above the `threshold`. Spans do not overlap; with `nested`, one may lie inside
+        another. Raises UserError for a model without the head "spans".
+        """
+        return named_entities.entities(
+            self, inputs.texts_of(texts), types, threshold=threshold, nested=nested,
+            batch=batch_size,
+        )  # fmt: skip
 
     def answer(
         self, questions: Sequence[str], contexts: Sequence[str], batch_size: int = 32

@@ -48,7 +48,7 @@ def export(
 ) -> list[Path]:
     """Writes a model as a Hugging Face directory, atomically, and returns its files.
 
-    It has copies of the files `beside`, or the layout of a library that its encoder has
+    It has copies of the files `beside`, or the layout of a library that its network has
     (`convert.layouts`).
 
     The folder has a model card from the record of `run`. `layout`: "transformers" is the class of
@@ -56,10 +56,10 @@ def export(
     encoder from such a folder, and for a classifier on the mean of the states, of which no class
     exists. Raises UserError.
     """
-    library = layouts.writer_of(model.module.encoder)
+    library = layouts.writer_of(model.module)
     if library is not None:
         with drafted(out) as draft:
-            library.write(draft, model.module, model.params[model.tower], model.examples, dtype)
+            library.write(draft, model, dtype)
         return [file for file in Path(out).absolute().rglob("*") if file.is_file()]
     with drafted(out) as draft:
         module, params, last = sentence_export.parted(model.module, model.params[model.tower])

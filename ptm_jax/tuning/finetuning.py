@@ -336,14 +336,17 @@ def _with_tower(system: System, encoder: Encoder, heads: Mapping[str, Any]) -> S
 def headed(system: System, examples: TaskExamples) -> System:
     """Returns a system's encoder with the head of a task, which reads as the system's own head."""
     name = _tuned(system.towers)
+    tower = system.towers[name]
     # Texts of a task do not follow one another.
-    encoder = system.towers[name].encoder.without_memory()
-    kind = kind_of(examples, encoder)
+    encoder = tower.encoder.without_memory()
+    kind, heads = kind_of(examples, encoder), tower.heads
     if is_backward(system.examples):
         encoder = turned(encoder)
     # A fine-tuned run keeps the pooling of its fine-tuning (STILTs), a convolutional encoder that
     # of its task.
-    summary = pooling_of(system.towers[name].heads, _summary(encoder))
+    if kind.keeps and kind.head in heads:
+        return _with_tower(system, encoder, {kind.head: heads[kind.head]})
+    summary = pooling_of(heads, _summary(encoder))
     return _with_tower(system, encoder, {kind.head: kind.new_head(examples, summary)})
 
 

@@ -1,6 +1,6 @@
-"""Use a model on texts: fill masks, generate, classify, tag, answer questions, embed, search, find
-similar lines. With a task of `ptm list --tasks`: write predictions for its test file in the
-benchmark's submission format.
+"""Use a model on texts: fill masks, generate, classify, tag, find entities, answer questions,
+embed, search, find similar lines. With a task of `ptm list --tasks`: write predictions for its test
+file in the benchmark's submission format.
 
 Example:
   ptm predict runs/mini --task fill-mask --text 'Return the [MASK] of the list.'
@@ -9,6 +9,7 @@ Example:
     --beams 4
   ptm predict runs/sst2 --task classify --text 'a charming film'
   ptm predict runs/wnut17 --task tag --text 'Paris is a city in Texas'
+  ptm predict runs/gliner --task entities --types person city --text 'Paris is a city in Texas'
   ptm predict runs/squad2 --task qa --text 'Who wrote it ?' \
     --pair 'It was written by Ann in 1912 .'
   ptm predict runs/own --input new.csv --output predictions.csv
@@ -57,9 +58,9 @@ class Args:
     """A workdir or one checkpoint of it, a Hugging Face directory, a name on the Hub, or a file of
     word vectors."""
     task: Annotated[str | None, tyro.conf.arg(metavar="TASK")] = None
-    """fill-mask, generate, classify, tag, qa, embed, similar or search; a task of `ptm list
-    --tasks`, with --input; or FILE.py:NAME, a task of your own (default, for a run on a table of
-    yours: the run's)."""
+    """fill-mask, generate, classify, tag, entities, qa, embed, similar or search; a task of `ptm
+    list --tasks`, with --input; or FILE.py:NAME, a task of your own (default, for a run on a table
+    of yours: the run's)."""
     text: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()
     """A text; repeat the option for several."""
     pair: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()
@@ -117,6 +118,13 @@ class Args:
     """embed, similar, search: cut texts that are too long for the model."""
     exact: options.Flag = False
     """embed, similar, search: vectors have the same bits whatever other texts are encoded."""
+    types: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TYPE ...")] = ()
+    """entities: the types as text, also such as no training has seen, as person 'work of art'; or
+    one text with commas."""
+    threshold: Number = None
+    """entities: smallest probability of a span (default: 0.5)."""
+    nested: options.Flag = False
+    """entities: a span may lie inside another one."""
     max_new_tokens: options.Number = None
     """generate: longest output in tokens (default: the checkpoint's, else 64)."""
     start: options.Text = None

@@ -129,6 +129,13 @@ class TaskExamples(slots.Examples):
         A row has the fields of `spec`."""
         raise NotImplementedError
 
+    def drawing(
+        self, tokenizer: Tokenizer, length: int
+    ) -> Callable[[Sequence[Record], np.random.Generator], list[Record]] | None:
+        """Returns a function of the rows of a training batch to the rows that are drawn from them,
+        anew in each epoch; None where rows are always the same."""
+        return None
+
     def texts(self, example: Any) -> Iterator[str]:
         """Yields the texts of an example, to train a vocabulary."""
         raise NotImplementedError

@@ -55,6 +55,7 @@ class TaskStream:
             corpus.tokenizer(), corpus.records(split), length
         )
         self.cut = self.remarks.pop("cut", 0)
+        self._draw = examples.drawing(corpus.tokenizer(), length) if split == "train" else None
         self._spellings = None if examples.alphabet is None else examples.table(corpus.tokenizer())
         self._sizes = np.array(
             [max(len(row["input_ids"]) for row in group) for group in self._groups]
@@ -93,7 +94,7 @@ class TaskStream:
         if self._order[0] != epoch:
             self._order = epoch, self._shuffled(epoch)
         self._done += 1
-        return self._made(self._order[1][number])
+        return self._made(self._order[1][number], (self._seed, epoch, number))
 
     def state(self) -> dict[str, Any]:
         """The position after the batches so far; the same on every process."""
@@ -125,9 +126,13 @@ class TaskStream:
             batches += [made[i] for i in rng.permutation(len(made))]
         return batches
 
-    def _made(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
+    def _made(self, numbers: np.ndarray, seed: tuple[int, ...]) -> dict[str, np.ndarray]:
         rows = [row for number in numbers for row in self._groups[number]]
-        longest = max(SHORTEST, int(self._longest[numbers].max()))
+        longest = int(self._longest[numbers].max())
+        if self._draw is not None:
+            rows = self._draw(rows, np.random.default_rng(seed))
+            longest = max(np.size(value) for row in rows for value in row.values())
+        longest = max(SHORTEST, longest)
         width = min(1 << (longest - 1).bit_length(), self._length)
         batch = padded(rows, self._examples, self._vocab, width, self._batch)
         batch["rows"] = np.arange(self._batch, dtype=np.int32)

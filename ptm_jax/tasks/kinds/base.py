@@ -89,6 +89,7 @@ class Kind:
                  the head then keeps its mean pooling
     writes       whether the model's own decoder is trained; the examples then have a field `start`
     bare         whether the head may stand on a published model whose family has no class for it
+    keeps        whether the head that a model has under this name is trained further
     config       number of scores -> fields of the published config that size the head of the
                  published class
     taggers      {--tagger: (examples, the default head) -> (head, objective)}: other heads than the
@@ -115,6 +116,7 @@ class Kind:
     pooled: bool = False
     writes: bool = False
     bare: bool = True
+    keeps: bool = False
     config: Callable[[int], Mapping[str, Any]] = published_classes
     taggers: Mapping[str, Callable[[Any, Any], tuple[Any, Any]]] = dataclasses.field(
         default_factory=dict

@@ -38,9 +38,21 @@ def of_entities(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 ) -> dict[str, ClassScores]:
     """Returns the figures of each type of entity, by conlleval's rule."""
+    spans = (
+        [[(start, end, kind) for kind, start, end in entities(tags)] for tags in every]
+        for every in (gold, predicted)
+    )
+    return of_spans(*spans)
+
+
+def of_spans(
+    gold: Sequence[Iterable[tuple[int, int, str]]],
+    predicted: Sequence[Iterable[tuple[int, int, str]]],
+) -> dict[str, ClassScores]:
+    """Returns the figures of each type of the spans (start, end, type) of every example."""
     true, chosen = (
         {((number, start, end), kind)
-         for number, tags in enumerate(every) for kind, start, end in entities(tags)}
+         for number, spans in enumerate(every) for start, end, kind in spans}
         for every in (gold, predicted)
     )  # fmt: skip
     return _figures(sorted({kind for _, kind in true | chosen}), true, chosen)
