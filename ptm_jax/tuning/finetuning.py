@@ -342,8 +342,7 @@ def headed(system: System, examples: TaskExamples) -> System:
     kind, heads = kind_of(examples, encoder), tower.heads
     if is_backward(system.examples):
         encoder = turned(encoder)
-    # A fine-tuned run keeps the pooling of its fine-tuning (STILTs), a convolutional encoder that
-    # of its task.
+    # A fine-tuned run keeps its pooling (STILTs), a convolutional encoder that of its task.
     if kind.keeps and kind.head in heads:
         return _with_tower(system, encoder, {kind.head: heads[kind.head]})
     summary = pooling_of(heads, _summary(encoder))

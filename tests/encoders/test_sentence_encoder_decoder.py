@@ -1,16 +1,22 @@
 """TSDAE: the decoder sees one vector of the text, and its layers are the encoder's."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import ptm_jax
 from ptm_jax.core import spec, towers
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import tied
 from ptm_jax.core.types import Vocab
+from ptm_jax.encoders.model import Model
+from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.systems import get
 from ptm_jax.training.steps.step import program
+from support import tiny_models
 
 VOCAB = Vocab(size=40, pad=0, unk=1, cls=2, sep=3, mask=4)
 
@@ -67,3 +73,23 @@ def test_the_decoder_has_only_its_cross_attention(tsdae):
     filled = flatten(tied(params, system.ties))
     for tie in system.ties:
         assert filled[tie.path] is filled[tie.source]
+
+
+@pytest.mark.full
+def test_a_vector_is_the_state_of_the_encoders_first_token(published):
+    """It equals the vector of the encoder alone, which has no decoder whose states could count."""
+    tokenizer = ptm_jax.load(published).tokenizer
+    system = spec.respell(get("tsdae_mini"), Vocab, tokenizer.vocab)
+    params = tied(tiny_models.drawn(system, 0, 0.1), system.ties)
+    model = Pretrained(system, params, tokenizer)
+    encoder = Model(encoder=model.module.encoder.encoder, heads={})
+    alone = Pretrained(
+        dataclasses.replace(system, towers={"main": encoder}, ties=()),
+        {"main": {"encoder": params["main"]["encoder"]["encoder"]}},
+        tokenizer,
+    )
+    texts = ["the dog naps", "a fox by the river in york"]
+    for pooling, of_alone in ((None, "cls"), ("mean", "mean")):
+        vectors = model.encode(texts, pooling=pooling)
+        np.testing.assert_allclose(vectors, alone.encode(texts, pooling=of_alone), atol=1e-5)
+        assert np.abs(vectors[0] - vectors[1]).max() > 0.1

@@ -162,6 +162,17 @@ def subgraphs_of(states, both, batch):
     return Subgraphs(states, links, tails, pair(there, there), ids, jnp.array([1.0, -1.0]))
 
 
+def spans_of(states, match, batch):
+    """Scores [B, L, 2, 2] of spans of one and two words for two types."""
+
+    def at(places):
+        return jnp.take_along_axis(states, jnp.maximum(places - 1, 0)[..., None], 1)
+
+    words, types = at(batch["word_places"]), at(batch["type_places"])
+    both = jnp.stack([words, words + jnp.roll(words, -1, 1)], 2)
+    return jnp.einsum("bwkd,de,bte->bwkt", both, match, types)
+
+
 @dataclasses.dataclass(frozen=True)
 class PlainTower:
     params: Any
@@ -230,6 +241,7 @@ class PlainTower:
                 jnp.einsum("bid,bjd,dc->bijc", x, x, p["tag"]),
             ),
             "span": lambda: tuple(of_tokens),
+            "spans": lambda: spans_of(x, p["match"], batch),
             "answer": lambda: types.SimpleNamespace(
                 start=of_tokens[0], end=of_tokens[1], none=of_row
             ),
@@ -379,6 +391,11 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
         "allowed_senses": draw.integers(0, 1 << 21, (B, L, 2)) * (draw.random((B, L, 1)) < 0.8),
         "again": [[0, 1, 1, 0, 0, 1], [0, 0, 1, 1, 0, 0], [0] * 6],
         "causal": [1, 0, 0],
+        "word_places": [[1, 2, 4, 5, 0, 0], [2, 3, 4, 0, 0, 0], [0] * 6],
+        "type_places": [[3, 6], [1, 0], [0, 0]],
+        "span_starts": [[1, 3, 1], [2, 0, 0], [0] * 3],
+        "span_sizes": [[2, 1, 1], [2, 0, 0], [0] * 3],
+        "span_types": [[1, 2, 2], [1, 0, 0], [0] * 3],
     }
     for view in ("student", "mixed"):
         row = {

@@ -40,6 +40,12 @@ def is_pair(encoder: slots.Encoder) -> bool:
     return isinstance(encoder, EncoderDecoder)
 
 
+def makes_vector(encoder: slots.Encoder) -> bool:
+    """Returns whether an encoder with a decoder is trained to put the text into the state of the
+    first token of its source."""
+    return isinstance(encoder, SentenceEncoderDecoder)
+
+
 class EncoderDecoder(Embedded):
     """A Transformer over `input_ids`, and a causal one over `decoder_input_ids`.
 

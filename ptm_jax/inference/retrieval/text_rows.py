@@ -9,6 +9,7 @@ import numpy as np
 
 from ptm_jax.convert.libraries.sentence_folder import Sentence, settings_of
 from ptm_jax.core.errors import UserError
+from ptm_jax.encoders.transformer.seq2seq import makes_vector
 from ptm_jax.inference import inputs
 from ptm_jax.nn.heads.text_vector import vector_head
 
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 def settings(model: Pretrained) -> Sentence:
     """Returns how a model makes vectors: by its head, its sentence-transformers folder, or as
-    means."""
+    means. TSDAE's vector is the state of the first token (Wang et al. 2021, section 3)."""
     if model.sentence is None and not has_pooling(model):
-        return Sentence()
+        return Sentence(("cls",)) if makes_vector(model.module.encoder) else Sentence()
     return settings_of(model.module.heads, model.sentence) or Sentence()
 
 

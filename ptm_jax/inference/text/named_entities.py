@@ -124,7 +124,7 @@ class Prompt:
         return {
             "input_ids": ids, "token_type_ids": np.zeros_like(types),
             "type_places": begins[: 2 * len(numbers) : 2].astype(np.int32),
-            "word_places": np.where(places <= self._room, places, 0).astype(np.int32),
+            "word_places": np.where(places < self._begin + self._room, places, 0).astype(np.int32),
         }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ import scipy.special
 
 from ptm_jax.convert.libraries.sentence_folder import SIMILARITIES, Dense, Sentence
 from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.encoders.transformer.seq2seq import makes_vector
 from ptm_jax.inference import bars, inputs, steady
 from ptm_jax.inference.decoding.settings import bucket
 from ptm_jax.inference.retrieval import other_vectors
@@ -345,7 +346,8 @@ def _vectors(
     output = model(ids, mask, logits=False)
     if not modes:
         return output.vectors.astype(np.float32)
-    hidden = output.hidden.astype(np.float32)
+    states = output.source if makes_vector(model.module.encoder) else output.hidden
+    hidden = states.astype(np.float32)
     mask = np.where(np.arange(mask.shape[1]) < skip, 0, mask)
     pooled_rows = np.concatenate([pooled(mode, hidden, mask) for mode in modes], -1)
     for layer in layers:

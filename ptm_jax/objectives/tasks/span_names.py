@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Encoded, Loss, Ratio
-from ptm_jax.objectives.base import OnePass, scores_of, token_loss
+from ptm_jax.objectives.base import OnePass, real_rows, scores_of, token_loss
 
 
 def possible(words: Array, types: Array, longest: int) -> Array:
@@ -60,14 +60,14 @@ class SpanNames(OnePass):
 
     def of(self, tower: Tower, encoded: Encoded, batch: Batch) -> Loss:
         scores = scores_of(tower, self.head, encoded, batch)
-        weights = possible(batch["word_places"], batch["type_places"], scores.shape[2])
+        inside = possible(batch["word_places"], batch["type_places"], scores.shape[2])
+        weights = inside * real_rows(batch)[:, None, None, None]
         truth = targets(batch, scores.shape)
         nll = jax.nn.softplus(jnp.where(truth > 0, -scores, scores))
         if self.gamma:
             nll = nll * (-jnp.expm1(-nll)) ** self.gamma
         if self.alpha is not None:
             nll = nll * jnp.where(truth > 0, self.alpha, 1 - self.alpha)
-        weights = weights.astype(jnp.float32)
         loss = token_loss(nll, weights, (scores > 0) == (truth > 0), "nll")
         chosen, truth = (scores > 0) * weights, truth * weights
         counted = chosen.sum() + truth.sum()
