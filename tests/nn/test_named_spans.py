@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ptm_jax.nn.heads.named_spans import NamedSpans
+from ptm_jax.nn.heads.knowledge.named_spans import NamedSpans
 from support.bare_layers import dense, drawn, run
 
 STATES = np.random.default_rng(0).normal(size=(2, 7, 6)).astype(np.float32)

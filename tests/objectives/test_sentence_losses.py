@@ -74,6 +74,17 @@ def ranked(directions, partition, scale=20.0):
     return definition
 
 
+def simcse(p, b):
+    """Supervised SimCSE: Gao et al. 2021, arXiv 2104.08821, Eq. 5, with temperature 0.05."""
+    (anchors, positives, negatives), _ = texts_of(p, b)
+    total = 0.0
+    for i, anchor in enumerate(anchors):
+        of_positives = [np.exp(cosine(anchor, other) / 0.05) for other in positives]
+        of_negatives = [np.exp(cosine(anchor, other) / 0.05) for other in negatives]
+        total -= np.log(of_positives[i] / (sum(of_positives) + sum(of_negatives)))
+    return [(total, len(anchors))]
+
+
 def own(p, b):
     (queries, *documents), _ = texts_of(p, b)
     scores = 20 * np.array([[cosine(q, d) for q, d in zip(queries, text, strict=True)]
@@ -138,6 +149,7 @@ SYMMETRIC = {"directions": EVERY[:1] + EVERY[2:3], "partition": "per_direction"}
 CASES = {
     "pairs": (MultipleNegatives(), ranked(EVERY[:1], "joint"), 2),
     "negatives": (MultipleNegatives(), ranked(EVERY[:1], "joint"), 4),
+    "supervised simcse": (MultipleNegatives(), simcse, 3),
     "symmetric": (MultipleNegatives(**SYMMETRIC), ranked(*SYMMETRIC.values()), 3),
     "every direction": (MultipleNegatives(directions=EVERY), ranked(EVERY, "joint"), 3),
     "own negatives": (MultipleNegatives(in_batch=False), own, 4),

@@ -23,14 +23,13 @@ from ptm_jax.convert.family import family_of
 from ptm_jax.convert.files import Tensors, open_tensors
 from ptm_jax.convert.saving import write_tensors
 from ptm_jax.core import towers
-from ptm_jax.core.networks import Head
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.reading import broken, read_json, shown
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Params
 from ptm_jax.data.tokenizers.published import write_published
 from ptm_jax.encoders.model import Model
-from ptm_jax.nn.heads.named_spans import NamedSpans
+from ptm_jax.nn.heads.knowledge.named_spans import NamedSpans, span_head
 from ptm_jax.objectives.tasks.span_names import SpanNames
 
 if TYPE_CHECKING:
@@ -56,12 +55,6 @@ SPAN = "span_rep_layer.span_rep_layer.out_project"
 def is_gliner(folder: str | os.PathLike) -> bool:
     """Returns whether a folder has the config of GLiNER."""
     return (Path(folder) / FILE).is_file()
-
-
-def span_head(heads: Mapping[str, Head]) -> NamedSpans | None:
-    """Returns the head of spans of a tower, or None."""
-    head = heads.get(HEAD)
-    return head if isinstance(head, NamedSpans) else None
 
 
 def writes(module: Model) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ptm_jax.inference.text import named_entities
 from ptm_jax.inference.text.named_entities import Span
 from ptm_jax.inference.text.tags import records_of
-from ptm_jax.nn.heads.named_spans import NamedSpans
+from ptm_jax.nn.heads.knowledge.named_spans import NamedSpans
 from ptm_jax.objectives.tasks.span_names import SpanNames
 from ptm_jax.tasks.catalogue import Task, catalogue
 from ptm_jax.tasks.formats.entity_spans import Entities, EntitySpans, types_of

@@ -187,7 +187,7 @@ def test_a_training_finds_entities_also_of_types_by_name(published, tmp_path, ca
     data = jsonl(tmp_path / "data.jsonl", rows)
     ptm_jax.finetune(
         str(published), task="gliner", data=[data, data], workdir=tmp_path / "run", length=48,
-        batch=9, epochs=80, lr=3e-3,
+        batch=9, epochs=60, lr=3e-3,
     )  # fmt: skip
     model = ptm_jax.load(tmp_path / "run")
     scored = evaluating.evaluate(model, catalogue.get("gliner"), Source(data))

@@ -5,6 +5,7 @@ Zaratiana et al. 2023, arXiv 2311.08526, section 2.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -15,7 +16,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Array
 from ptm_jax.nn.heads.pooling import noisy
-from ptm_jax.nn.initializers import TruncatedNormal, Zeros
+from ptm_jax.nn.initializers import FanIn, Zeros
 from ptm_jax.nn.layers import Context, Dense, activate, drop
 from ptm_jax.nn.recurrent.lstm import LSTM, LSTMCell
 from ptm_jax.nn.recurrent.recurrence import recur
@@ -60,7 +61,9 @@ class NamedSpans(slots.Head, nn.Module):
     features: int | None = None
     recurrent: int = 0
     dropout: float = 0.3
-    initializer: Any = TruncatedNormal()
+    initializer: Any = FanIn(
+        1 / 3
+    )  # the variance of torch's layers: four products follow each other
     precision: Precision = Precision()
 
     def __post_init__(self):
@@ -143,3 +146,9 @@ class NamedSpans(slots.Head, nn.Module):
                 sides.append(jnp.moveaxis(states, 0, 1).astype(x.dtype))
             x = jnp.concatenate(sides, -1)
         return x
+
+
+def span_head(heads: Mapping[str, slots.Head]) -> NamedSpans | None:
+    """Returns the head `spans` of a tower, or None."""
+    head = heads.get("spans")
+    return head if isinstance(head, NamedSpans) else None
