@@ -29,7 +29,7 @@ def _writes_nothing(module: Network) -> bool:
     return False
 
 
-def _write_elmo(folder: Path, model: Any, dtype: str) -> None:
+def _write_elmo(folder: Path, model, dtype: str) -> None:
     params = model.params[model.tower]
     elmo_folder.write(folder, model.module, params, model.examples, dtype)
 

@@ -162,11 +162,11 @@ def _head(config: Config, width: int) -> NamedSpans:
         raise broken(Path(config.file), f"does not fit: {error}") from None
 
 
-def _names(head: NamedSpans, width: int) -> dict[str, tuple[Any, ...]]:
+def _names(head: NamedSpans, width: int) -> dict[str, tuple[str | slice, ...]]:
     """Returns {path below the head: its tensors}: names, of which several are stacked, or a name
     and the columns of its tensor."""
     features = head.features or width
-    names: dict[str, tuple[Any, ...]] = {}
+    names: dict[str, tuple[str | slice, ...]] = {}
     dense = {f"{ours}_{part}": f"{theirs}.{number}" for ours, theirs in NETWORKS.items()
              for part, number in (("in", 0), ("out", 3))}  # fmt: skip
     if head.features is not None:
@@ -187,7 +187,7 @@ def _names(head: NamedSpans, width: int) -> dict[str, tuple[Any, ...]]:
     return names
 
 
-def _array(tensors: Tensors, names: tuple[Any, ...], shape: tuple[int, ...]) -> np.ndarray:
+def _array(tensors: Tensors, names: tuple[str | slice, ...], shape: tuple[int, ...]) -> np.ndarray:
     """Returns a parameter. Raises UserError for an absent tensor, another shape, or NaN."""
     several = [name for name in names if isinstance(name, str)]
     arrays = [np.asarray(tensors.read(name)).T for name in several]
@@ -204,7 +204,7 @@ def _array(tensors: Tensors, names: tuple[Any, ...], shape: tuple[int, ...]) -> 
     return np.ascontiguousarray(array)
 
 
-def write(folder: Path, model: Any, dtype: str = "float32") -> None:
+def write(folder: Path, model, dtype: str = "float32") -> None:
     """Writes a model with the head of spans as the folder that the package gliner reads.
     Raises UserError for an encoder without a family in Transformers."""
     module, params, tokenizer = model.module, dict(model.params[model.tower]), model.tokenizer

@@ -261,7 +261,7 @@ def _spoken(kind: str) -> str:
     return NAMES.get(kind.upper(), kind.replace("_", " ").replace("-", " ").lower())
 
 
-def _span(place: str, value: Any, words: int) -> tuple[int, int, str]:
+def _span(place: str, value: object, words: int) -> tuple[int, int, str]:
     """Returns (first word, word after the last, type) of an entity. Raises UserError."""
     try:
         first, last, kind = value
