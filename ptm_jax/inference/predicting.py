@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from ptm_jax.inference.spans import named_entities
 from ptm_jax.inference.text import (
     answering,
     classifying,
     filling,
     generating,
-    named_entities,
     ranking,
     tags,
 )

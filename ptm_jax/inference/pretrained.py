@@ -17,12 +17,12 @@ from ptm_jax.inference import inputs
 from ptm_jax.inference.arrays import ArrayModel
 from ptm_jax.inference.forward_pass import token_nll
 from ptm_jax.inference.retrieval import other_vectors
+from ptm_jax.inference.spans import named_entities
 from ptm_jax.inference.text import (
     answering,
     classifying,
     filling,
     generating,
-    named_entities,
     tags,
     token_states,
     tokens,

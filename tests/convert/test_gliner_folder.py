@@ -19,7 +19,8 @@ from ptm_jax.core.paths import flatten
 from ptm_jax.core.towers import bind
 from ptm_jax.encoders.model import Model
 from ptm_jax.inference.pretrained import Pretrained
-from ptm_jax.inference.text import named_entities, tags
+from ptm_jax.inference.spans import named_entities
+from ptm_jax.inference.text import tags
 from ptm_jax.nn.heads.knowledge.named_spans import NamedSpans
 from ptm_jax.objectives.tasks.span_names import SpanNames
 from ptm_jax.runs import publishing

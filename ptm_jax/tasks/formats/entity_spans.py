@@ -16,8 +16,8 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import shown
+from ptm_jax.inference.spans.named_entities import Prompt, words_of
 from ptm_jax.inference.text import tags
-from ptm_jax.inference.text.named_entities import Prompt, words_of
 from ptm_jax.tasks.formats import tabular, taskrows
 from ptm_jax.tasks.formats.tagged import Tagged
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples
@@ -50,7 +50,7 @@ class Entities(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EntitySpans(TaskExamples):
-    """Rows of types, a separator and the words of a sentence (`inference.text.named_entities`).
+    """Rows of types, a separator and the words of a sentence (`inference.spans.named_entities`).
 
     A file of JSON has `tokenized_text`, a list of words, and `ner`, a list of [first word, last
     word, type]. Other files have tags of words (`tagged.Tagged`); abbreviations become words

@@ -11,13 +11,13 @@ from seqeval.metrics import f1_score
 import ptm_jax
 from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference.text.named_entities import Prompt, Span, decoded
+from ptm_jax.inference.spans.named_entities import Prompt, Span, decoded
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.entity_spans import Entities, EntitySpans
 from ptm_jax.tasks.formats.tabular import Source
 from ptm_jax.tasks.formats.taskdata import Remarks
-from ptm_jax.tasks.kinds.gliner import by_class, span_f1
+from ptm_jax.tasks.kinds.spans.gliner import by_class, span_f1
 
 LINES = [
     {"tokenized_text": ["dog", "naps", "by", "the", "river"],

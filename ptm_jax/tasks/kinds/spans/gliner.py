@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ptm_jax.inference.text import named_entities
-from ptm_jax.inference.text.named_entities import Span
+from ptm_jax.inference.spans import named_entities
+from ptm_jax.inference.spans.named_entities import Span
 from ptm_jax.inference.text.tags import records_of
 from ptm_jax.nn.heads.knowledge.named_spans import NamedSpans
 from ptm_jax.objectives.tasks.span_names import SpanNames

@@ -1,0 +1,1 @@
+"""Spans of texts with types that are given as text."""
