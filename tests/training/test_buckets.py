@@ -2,6 +2,7 @@
 disturbed ends with the bits of an unbroken one on a disk."""
 
 import json
+import os
 import signal
 import time
 
@@ -35,6 +36,8 @@ def bucket(server, monkeypatch, tmp_path):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.syspath_prepend(str(buckets.folder()))
+    before = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", f"{before}:{buckets.folder()}")  # of the children of ptm plan
     monkeypatch.setenv("PTM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(working, "_copies", {})
     return proxy
