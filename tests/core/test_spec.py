@@ -161,7 +161,7 @@ def test_nothing_mutates_and_untouched_parts_are_shared():
         (
             "recipe.clip",
             "fast",
-            ["must be a number or ClipByTower or None; given 'fast'"],
+            ["must be a number or ClipByTower or SkipSpikes or None; given 'fast'"],
         ),
         ("recipe.accumulate", "1.5", ["recipe.accumulate must be a whole number; given '1.5'"]),
         ("recipe.accumulate", "inf", ["must be a whole number"]),

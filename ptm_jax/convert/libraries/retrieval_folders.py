@@ -31,6 +31,8 @@ from ptm_jax.nn.heads.retrieval.sparse_vector import SparseVector
 from ptm_jax.objectives.sentences.base import HEAD
 
 COLBERT, METADATA = "HF_ColBERT", "artifact.metadata"
+LONGEST = 1 << 20
+"""Bytes of a config of ColBERT at most."""
 _POOLING = "SpladePooling"
 _MODULES = "sentence_transformers.sparse_encoder.models"
 
@@ -115,9 +117,11 @@ def write_late(folder: Path, head: TokenVectors, kernel: np.ndarray, dtype: str)
 
 
 def is_late(path: Path) -> bool:
-    """Whether a path is a folder of ColBERT."""
+    """Whether a path is a folder of ColBERT. A config larger than `LONGEST` is none."""
     file = path / "config.json"
-    return file.is_file() and COLBERT in file.read_text(encoding="utf8", errors="replace")
+    if not file.is_file() or file.stat().st_size > LONGEST:
+        return False
+    return COLBERT in file.read_text(encoding="utf8", errors="replace")
 
 
 def read_late(path: Path, allow_pickle: bool = False) -> tuple[System, Mapping[str, Any], Any]:

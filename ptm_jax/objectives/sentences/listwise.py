@@ -26,7 +26,7 @@ Weighting = Literal["none", "ndcg1", "ndcg2", "lambdarank", "ndcg2++"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Lists:
+class GradedLists:
     """The logits and the grades of G lists, and 1.0 for a text and 0.0 for none, each [G, K]."""
 
     logits: Array
@@ -42,11 +42,11 @@ class Lists:
         """Returns values [G, K] with a very low one where there is no text."""
         return jnp.where(self.real > 0, values, LOW)
 
-    def ordered(self, keys: Array) -> Lists:
+    def ordered(self, keys: Array) -> GradedLists:
         """Returns the lists by falling keys [G, K], texts before what is none."""
         order = jnp.argsort(-self.masked(jax.lax.stop_gradient(keys)), 1, stable=True)
         parts = {name: jnp.take_along_axis(part, order, 1) for name, part in vars(self).items()}
-        return Lists(**parts)
+        return GradedLists(**parts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,14 +66,14 @@ class ListLoss(OnePass):
         size = batch[FIELD].shape[1]
         logits = scores_of(tower, self.head, encoded, batch)[:, 0].astype(jnp.float32)
         real = real_rows(batch).reshape(-1, size)
-        lists = Lists(logits=logits.reshape(-1, size), grades=batch[FIELD][::size], real=real)
+        lists = GradedLists(logits=logits.reshape(-1, size), grades=batch[FIELD][::size], real=real)
         loss = self.judged(lists)
         graded, ranked = lists.masked(lists.grades), lists.masked(lists.logits)
         first = jnp.take_along_axis(graded, ranked.argmax(1)[:, None], 1)[:, 0] == graded.max(1)
         right = Ratio((first * lists.weights).sum(), lists.weights.sum())
         return dataclasses.replace(loss, metrics={**loss.metrics, "first": right})
 
-    def judged(self, lists: Lists) -> Loss:
+    def judged(self, lists: GradedLists) -> Loss:
         """Returns the loss of lists."""
         raise NotImplementedError
 
@@ -87,7 +87,7 @@ class BinaryRelevance(ListLoss):
     """The logistic loss of each text, with its grade in [0, 1] as the target: the mean over
     texts."""
 
-    def judged(self, lists: Lists) -> Loss:
+    def judged(self, lists: GradedLists) -> Loss:
         loss = jax.nn.softplus(lists.logits) - lists.logits * lists.grades
         return token_loss(loss, lists.real, name="binary_relevance")
 
@@ -97,7 +97,7 @@ class ListNet(ListLoss):
     """The cross-entropy of the softmax of the logits against the softmax of the grades (Cao et al.
     2007, Eq. 4 with the probabilities of the first place): the mean over lists."""
 
-    def judged(self, lists: Lists) -> Loss:
+    def judged(self, lists: GradedLists) -> Loss:
         target = jax.nn.softmax(lists.masked(lists.grades), 1) * lists.real
         chances = jax.nn.log_softmax(lists.masked(lists.logits), 1)
         return token_loss(-(target * chances).sum(1), lists.weights, name="list_net")
@@ -113,7 +113,7 @@ class ListMLE(ListLoss):
 
     by_grades: bool = False
 
-    def judged(self, lists: Lists) -> Loss:
+    def judged(self, lists: GradedLists) -> Loss:
         if self.by_grades:
             lists = lists.ordered(lists.grades)
         logits = lists.masked(lists.logits)
@@ -121,7 +121,7 @@ class ListMLE(ListLoss):
         terms = jnp.where(lists.real > 0, after - logits, 0.0) * self.shares(lists)
         return token_loss(terms.sum(1), lists.weights, name="list_mle")
 
-    def shares(self, lists: Lists) -> Array:
+    def shares(self, lists: GradedLists) -> Array:
         """Returns the weight of each place, [G, K]."""
         return jnp.ones_like(lists.real)
 
@@ -131,7 +131,7 @@ class PositionListMLE(ListMLE):
     """`ListMLE` with the weight 2^(n - place) - 1 of each of n places, divided by their sum (Lan et
     al. 2014)."""
 
-    def shares(self, lists: Lists) -> Array:
+    def shares(self, lists: GradedLists) -> Array:
         count = lists.real.sum(1, keepdims=True)
         places = jnp.arange(1, lists.real.shape[1] + 1)
         over = jnp.maximum(count - 127, 0)  # 2^127 is the largest power of float32
@@ -164,7 +164,7 @@ class LambdaLoss(ListLoss):
                 f"sigma is {self.sigma} and k {self.k}; sigma is above 0, and k at least 1"
             )
 
-    def judged(self, lists: Lists) -> Loss:
+    def judged(self, lists: GradedLists) -> Loss:
         lists = lists.ordered(lists.logits)
         size = lists.real.shape[1]
         pairs = (lists.real[:, :, None] * lists.real[:, None, :]) > 0
@@ -178,7 +178,7 @@ class LambdaLoss(ListLoss):
         # The weight is that of all pairs, which the logits do not decide.
         return _mean(total * weight / jnp.maximum(count, 1), weight, "lambda_loss")
 
-    def _weights(self, lists: Lists) -> Array | float:
+    def _weights(self, lists: GradedLists) -> Array | float:
         size = lists.real.shape[1]
         discount = np.log2(np.arange(2, size + 3, dtype=np.float32))
         grades = jnp.maximum(lists.masked(lists.grades), 0.0)
@@ -215,7 +215,7 @@ class RankError(ListLoss):
 
     alpha: float = 1.0
 
-    def judged(self, lists: Lists) -> Loss:
+    def judged(self, lists: GradedLists) -> Loss:
         real = lists.real[:, None, :]
         apart = lists.logits[:, None, :] - lists.logits[:, :, None]
         ranks = 0.5 + (jax.nn.sigmoid(self.alpha * apart) * real).sum(2)
