@@ -86,6 +86,11 @@ class Args:
     index: options.Path = None
     """similar, search: folder of the vectors of --input. Made at first use; then --input may be
     left out."""
+    rerank: options.Text = None
+    """similar, search: cross-encoder that reads each text with its best --candidates and orders
+    them anew (a run of --task rank, or a checkpoint with one label)."""
+    candidates: Annotated[int, tyro.conf.arg(metavar="N")] = 50
+    """Lines that --rerank reads for each text."""
     strict: options.Flag = False
     """End at the first line that is refused (default: its row gives the reason)."""
     block: Annotated[int, tyro.conf.arg(metavar="N")] = 1024
@@ -254,6 +259,10 @@ def _check_network(args: Args, use: Use) -> None:
             f"{use.name} ranks the lines of a file by their similarity to a text; give "
             f"--input{' and --text' * (not args.text)}"
         )
+    if not use.ranking and args.rerank is not None:
+        raise UserError(
+            f"--rerank orders found lines, of search or similar; the task is {use.name}"
+        )
     if not use.ranking and args.input is not None and args.text:
         raise UserError("give the texts by --text or by --input, not both")
     if args.ensemble and use.several is None:
@@ -338,7 +347,9 @@ def _predict(args: Args) -> int:
             f"--task {args.task} reads a file of examples (--input); leave out "
             f"{' and '.join(flags)}"
         )
-    if flags := options.given(args, (*predict_files.OPTIONS, "overwrite", "index", "json")):
+    if flags := options.given(
+        args, (*predict_files.OPTIONS, "overwrite", "index", "rerank", "json")
+    ):
         raise UserError(
             f"{flags[0]} is for lines of text and for tables of your own; --task {args.task} reads "
             "a benchmark's file whole, and writes its server's format: leave it out"

@@ -126,8 +126,12 @@ def rank(
 ) -> list[Result]:
     """Returns the nearest lines of --input, or of the --index, to each --text. Raises UserError."""
     from ptm_jax.inference.streams import journal, nearest_lines, running
+    from ptm_jax.inference.text.pair_scores import cross_encoder, reordered
 
-    folder = None if args.index is None else Path(args.index)
+    folder, top = None if args.index is None else Path(args.index), request.top
+    reranker = None if args.rerank is None else cross_encoder(args.rerank)
+    if reranker is not None:
+        request = dataclasses.replace(request, top=max(top, args.candidates) if top > 0 else top)
     if args.input is None:
         args = dataclasses.replace(args, input=nearest_lines.source_of(folder))
     source = _source(args, use)
@@ -148,7 +152,9 @@ def rank(
     if summary.refused:
         options.say(f"left out: {journal.named(summary.refused)}, empty or refused")
         options.say("\n".join(journal.reasons(summary.refused)))
-    return results
+    if reranker is None:
+        return results
+    return reordered(reranker, results, use.ranking, top)
 
 
 def _source(args: Args, use: Use) -> Source:

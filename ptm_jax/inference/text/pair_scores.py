@@ -14,6 +14,7 @@ from ptm_jax.inference.text.classifying import HEAD
 
 if TYPE_CHECKING:
     from ptm_jax.inference.pretrained import Pretrained
+    from ptm_jax.inference.uses import Ranking, Result
 
 LENGTH = 512
 """Tokens of a pair at most, where the model has no limit."""
@@ -25,6 +26,14 @@ def is_cross_encoder(model: Pretrained) -> bool:
     return head is not None and slots.classes_of(head) == 1
 
 
+def _check(model: Pretrained) -> None:
+    if not is_cross_encoder(model):
+        raise UserError(
+            f"{model.system.name} gives no number for a pair of texts; take a model of --task rank "
+            "or stsb, or a checkpoint ...ForSequenceClassification with one label"
+        )
+
+
 def pair_scores(
     model: Pretrained, firsts: Sequence[str], seconds: Sequence[str], batch_size: int = 32
 ) -> np.ndarray:
@@ -33,11 +42,7 @@ def pair_scores(
     A pair that is too long for the model is cut at the end of its longer text. Raises UserError for
     a model whose head does not give one number.
     """
-    if not is_cross_encoder(model):
-        raise UserError(
-            f"{model.system.name} gives no number for a pair of texts; take a model of --task rank "
-            "or stsb, or a checkpoint ...ForSequenceClassification with one label"
-        )
+    _check(model)
     tokenizer = model._tokenizer()
     size = head_scores.room(tokenizer, True, model.limit or LENGTH)
     ids = (tokenizer.encode_batch(list(part)) for part in (firsts, seconds))
@@ -47,6 +52,31 @@ def pair_scores(
         rows.append([{"input_ids": framed, "token_type_ids": types}])
     scores = head_scores.scored(model, HEAD, rows, batch_size)
     return np.array(scores, np.float32).reshape(len(rows))
+
+
+def cross_encoder(path: str) -> Pretrained:
+    """Returns the cross-encoder of a run or a checkpoint. Raises UserError for another model."""
+    from ptm_jax.inference.loading import load
+
+    model = load(path)
+    _check(model)
+    return model
+
+
+def reordered(
+    model: Pretrained, results: Sequence[Result], ranking: Ranking, top: int
+) -> list[Result]:
+    """Returns the results of a ranking, their best `top` lines in the order of a cross-encoder.
+
+    The score of a line is the logit of its text after the text that was asked. Equal ones keep
+    their order."""
+    lines = [result[ranking.field] for result in results]
+    firsts = [result["text"] for result, near in zip(results, lines, strict=True) for _ in near]
+    seconds = [line["text"] for near in lines for line in near]
+    logits = iter(pair_scores(model, firsts, seconds).tolist() if firsts else ())
+    judged = [[{**line, ranking.score: next(logits)} for line in near] for near in lines]
+    best = [sorted(near, key=lambda line: -line[ranking.score])[:top] for near in judged]
+    return [{**result, ranking.field: near} for result, near in zip(results, best, strict=True)]
 
 
 def cut_to(first: np.ndarray, second: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -105,6 +105,22 @@ def test_a_sentence_encoder_is_measured_by_its_similarities(monkeypatch):
     assert ranked_lists.reranking(examples, scores)["map"] == 1.0
 
 
+def reranked(published, run, model, texts, folder, capsys):
+    """The lines that a search finds are in the order of the cross-encoder's logits of all lines."""
+    texts = [*dict.fromkeys(texts)]
+    (lines := folder / "lines.txt").write_text("\n".join(texts) + "\n")
+    words = ["predict", str(published), "--task", "search", "--input", str(lines), "--json"]
+    words += ["--text", "dog naps", "--top", "3"]
+    assert main([*words, "--rerank", run, "--candidates", "30"]) == 0
+    (found,) = [one["found"] for one in json.loads(capsys.readouterr().out)]
+    logits = pair_scores(model, ["dog naps"] * len(texts), texts)
+    best = np.argsort(-logits, kind="stable")[:3]
+    assert [one["text"] for one in found] == [texts[n] for n in best]
+    np.testing.assert_allclose([one["score"] for one in found], logits[best], atol=1e-6)
+    assert main([*words, "--rerank", str(published)]) == 1
+    assert "gives no number for a pair of texts" in capsys.readouterr().err
+
+
 @pytest.mark.full
 def test_from_the_command_to_a_cross_encoder(published, tmp_path, capsys):
     draw = np.random.default_rng(0)
@@ -131,6 +147,7 @@ def test_from_the_command_to_a_cross_encoder(published, tmp_path, capsys):
     np.testing.assert_allclose(
         scores, pair_scores(ptm_jax.load(out), *zip(*pairs, strict=True)), atol=1e-6
     )
+    reranked(published, run, model, [row["positive"] for row in rows], tmp_path, capsys)
     torch = pytest.importorskip("torch")
     peers = pytest.importorskip("sentence_transformers")
     evaluators = pytest.importorskip("sentence_transformers.cross_encoder.evaluation")
