@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from ptm_jax.inference.pretrained import Pretrained
     from ptm_jax.inference.uses import Ranking, Result
 
+NO_NUMBER = (
+    "gives no number for a pair of texts; take a model of --task rank or stsb, or a checkpoint "
+    "...ForSequenceClassification with one label"
+)
 LENGTH = 512
 """Tokens of a pair at most, where the model has no limit."""
 
@@ -28,10 +32,7 @@ def is_cross_encoder(model: Pretrained) -> bool:
 
 def _check(model: Pretrained) -> None:
     if not is_cross_encoder(model):
-        raise UserError(
-            f"{model.system.name} gives no number for a pair of texts; take a model of --task rank "
-            "or stsb, or a checkpoint ...ForSequenceClassification with one label"
-        )
+        raise UserError(f"{model.system.name} {NO_NUMBER}")
 
 
 def pair_scores(
@@ -56,9 +57,11 @@ def pair_scores(
 
 def cross_encoder(path: str) -> Pretrained:
     """Returns the cross-encoder of a run or a checkpoint. Raises UserError for another model."""
-    from ptm_jax.inference.loading import load
+    from ptm_jax.inference.loading import has_encoder, load
 
     model = load(path)
+    if not has_encoder(model):
+        raise UserError(f"{path} {NO_NUMBER}")
     _check(model)
     return model
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.inference.retrieval import other_vectors
 from ptm_jax.inference.text.vectors import (
     DOCUMENTS,
@@ -21,15 +22,15 @@ from ptm_jax.inference.text.vectors import (
 from ptm_jax.inference.uses import Ranking, Request, Result, Use
 
 if TYPE_CHECKING:
-    from ptm_jax.inference.pretrained import Pretrained
+    from ptm_jax.inference.loading import Model
 
 
 SETTINGS = ("pooling", "prompt", "prompt_name", "truncate", "exact")
 
 
-def form_of(model: Pretrained | SideBySide) -> other_vectors.Sparse | other_vectors.Late | None:
-    """Returns the form of a model's vectors; None: a dense array."""
-    return None if isinstance(model, SideBySide) else other_vectors.form_of(model)
+def form_of(model: Model | SideBySide) -> other_vectors.Sparse | other_vectors.Late | None:
+    """Returns the form of a model's vectors; None: a dense array, as of documents and words."""
+    return other_vectors.form_of(model) if isinstance(model, Pretrained) else None
 
 
 def arrays(model: Pretrained, request: Request) -> np.ndarray:
