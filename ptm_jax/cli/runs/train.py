@@ -242,7 +242,7 @@ def _config(args: Args, words: list[str]) -> Any:
         args.task, _init(args.init), args.data, examples=own_table.named(args),
         **_wrappers(args), **asked,
     )  # fmt: skip
-    return target.changed(config, words)
+    return finetuning.regrouped(target.changed(config, words), config)
 
 
 def _lacking(args: Args) -> str:

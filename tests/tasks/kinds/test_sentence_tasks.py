@@ -21,6 +21,7 @@ from ptm_jax.tasks.formats.text_groups import Group, TextGroups
 from ptm_jax.tasks.kinds import sentence_encoders
 from ptm_jax.tasks.kinds.base import rows_of
 from ptm_jax.tasks.metrics import ranks
+from ptm_jax.training import workdirs
 from ptm_jax.tuning import multitask
 from support.tiny_checkpoint import WORDS
 
@@ -321,3 +322,25 @@ def test_python_trains_with_the_same_names(published, tmp_path):
     options = {"epochs": 1, "batch": 8, "quiet": True}
     model = ptm_jax.finetune(str(published), task="sts", data=rows, **options)
     assert {"spearman", "pearson"} <= set(ptm_jax.evaluate(model, task="sts", data=rows))
+
+
+@pytest.mark.full
+def test_fewer_negatives_by_command_keep_the_batch_in_groups(published, tmp_path, capsys):
+    """Rows with 0 to 3 negatives, of which one is read: a batch is of eight groups of three."""
+    rows = [
+        {
+            "anchor": f"the {word}",
+            "positive": word,
+            "negative": [f"{word} {k}" for k in "abc"][: n % 4],
+        }
+        for n, word in enumerate(WORDS * 2)
+    ]
+    (data := tmp_path / "mined.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for task in ("contrast", "colbert"):
+        run = tmp_path / task
+        words = ["train", "--init", str(published), "--task", task, "--data", str(data)]
+        words += ["--workdir", str(run), "--batch", "8", "--length", "16", "--epochs", "1"]
+        assert main([*words, "--set", "examples.negatives=1"]) == 0
+        assert "of 8 rows" in capsys.readouterr().err
+        (phase,) = workdirs.read(run)["config"]["system"]["recipe"]["phases"]
+        assert phase["batch"] == 8 * 3
