@@ -119,19 +119,6 @@ def _read(examples: TaskExamples, system: System) -> TaskExamples:
     return _spelled(examples, system.examples)
 
 
-def regrouped(config: Experiment, before: Experiment) -> Experiment:
-    """Returns an experiment that a user has changed, with the batches of `before` in examples.
-
-    A batch counts rows, and examples may have another number of rows than before."""
-    old, new = before.system.examples.readings, config.system.examples.readings
-    recipe, earlier = config.system.recipe, before.system.recipe
-    if old == new or [p.batch for p in recipe.phases] != [p.batch for p in earlier.phases]:
-        return config
-    phases = [dataclasses.replace(p, batch=p.batch // old * new) for p in recipe.phases]
-    recipe = dataclasses.replace(recipe, phases=tuple(phases))
-    return dataclasses.replace(config, system=dataclasses.replace(config.system, recipe=recipe))
-
-
 def _numbers(
     task: Task, epochs: float | None, batch: int | None, lr: float | None
 ) -> tuple[float, int, float]:

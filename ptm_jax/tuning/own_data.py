@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from collections.abc import Sequence
@@ -57,6 +58,19 @@ class OwnRun(NamedTuple):
     def plan(self, config: Experiment) -> str:
         """Returns the lines of `plan`; `config` is `self.config` with the changes of the user."""
         return "\n".join(plan(config, self.rows))
+
+
+def regrouped(config: Experiment, before: Experiment) -> Experiment:
+    """Returns an experiment that a user has changed, with the batches of `before` in examples.
+
+    A batch counts rows, and examples may have another number of rows than before."""
+    old, new = before.system.examples.readings, config.system.examples.readings
+    recipe, earlier = config.system.recipe, before.system.recipe
+    if old == new or [p.batch for p in recipe.phases] != [p.batch for p in earlier.phases]:
+        return config
+    phases = [dataclasses.replace(p, batch=p.batch // old * new) for p in recipe.phases]
+    recipe = dataclasses.replace(recipe, phases=tuple(phases))
+    return dataclasses.replace(config, system=dataclasses.replace(config.system, recipe=recipe))
 
 
 def plan(config: Experiment, rows: int, new_head: bool = True) -> list[str]:

@@ -76,7 +76,7 @@ def resolved(
     """
     from ptm_jax.tasks.tables import guessing
     from ptm_jax.training.hosts import group
-    from ptm_jax.tuning import finetuning, own_data
+    from ptm_jax.tuning import own_data
 
     flags = options.given(args, OF_TABLES)
     if args.target is not None or args.tasks:
@@ -97,7 +97,7 @@ def resolved(
             "--heldout divides one file; the second of two is held out whole: leave --heldout out, "
             "or give one file"
         )
-    config = finetuning.regrouped(target.changed(chosen.config, words), chosen.config)
+    config = own_data.regrouped(target.changed(chosen.config, words), chosen.config)
     if not group.current().index:
         options.say("\n".join([*chosen.lines, chosen.plan(config)]))
     return dataclasses.replace(args, task=chosen.task), config

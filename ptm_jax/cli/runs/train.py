@@ -229,7 +229,7 @@ def _config(args: Args, words: list[str]) -> Any:
         raise UserError("--task fine-tunes the model of --init; leave out the system, or --task")
     if lacking := own_table.lacking(args, "the task's data (--data)"):
         raise UserError(f"--task needs {lacking}")
-    from ptm_jax.tuning import finetuning
+    from ptm_jax.tuning import finetuning, own_data
 
     asked = {
         "epochs": args.epochs,
@@ -242,7 +242,7 @@ def _config(args: Args, words: list[str]) -> Any:
         args.task, _init(args.init), args.data, examples=own_table.named(args),
         **_wrappers(args), **asked,
     )  # fmt: skip
-    return finetuning.regrouped(target.changed(config, words), config)
+    return own_data.regrouped(target.changed(config, words), config)
 
 
 def _lacking(args: Args) -> str:

@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from tokenizers import AddedToken, models, processors
 from tokenizers import Tokenizer as Backend
-from tokenizers import models, processors
 
 from ptm_jax.core.reading import shown
 from ptm_jax.data.tokenizers.framing import Template
@@ -128,7 +128,9 @@ def files_of(tokenizer: Tokenizer) -> dict[str, bytes]:
         for piece in tokenizer.special_pieces
         if backend.token_to_id(piece) == tokenizer.id(piece)
     ]
-    backend.add_special_tokens(known)
+    # A blank before the mask belongs to the filling, as in `fill_mask`.
+    mask = None if tokenizer.vocab.mask is None else tokenizer.piece(tokenizer.vocab.mask)
+    backend.add_special_tokens([AddedToken(piece, lstrip=piece == mask) for piece in known])
     frame = tokenizer.template
     if frame.specials:
 

@@ -7,9 +7,10 @@ import sys
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer as Backend
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.tokenizers import saved, vocabularies
+from ptm_jax.data.tokenizers import published_json, saved, vocabularies
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 
 KINDS = [
@@ -89,6 +90,23 @@ def test_text_cannot_spell_a_special_token(lines, kind, style, mask):
     ids = tokenizer.encode(text, specials=True)
     assert np.sum(ids == tokenizer.vocab.mask) == 1
     assert mask in tokenizer.decode(ids, skip_specials=False) and mask not in tokenizer.decode(ids)
+
+
+@pytest.mark.parametrize(
+    "kind, style, mask",
+    [
+        ("wordpiece", "bert", "[MASK]"),
+        ("bytebpe", "bert", "[MASK]"),
+        ("bytebpe", "roberta", "<mask>"),
+    ],
+)
+def test_a_mask_of_an_exported_tokenizer_takes_the_blank_before_it(lines, kind, style, mask):
+    """As `fill_mask` does: the blank belongs to the filling."""
+    tokenizer = made(kind, style, lines)
+    data = published_json.files_of(tokenizer)["tokenizer.json"]
+    ids = Backend.from_str(data.decode()).encode(f"the {mask} of", add_special_tokens=False).ids
+    before, after = tokenizer.encode_batch(["the", " of"])
+    assert ids == [*before, tokenizer.vocab.mask, *after]
 
 
 @pytest.mark.parametrize(
