@@ -116,8 +116,8 @@ def next_of_vectors(run: Tuned) -> list[str]:
     folder, out = shlex.quote(str(run.workdir)), shlex.quote(f"{run.workdir}-hf")
     return [
         "next:",
-        f"  ptm evaluate {folder} --task sts --data scored.csv",
-        f"  ptm predict {folder} --task embed --input lines.txt --output vectors.npy",
+        f"  ptm evaluate {folder} --task search --data beir-folder",
+        f"  ptm predict {folder} --task search --input lines.txt --text '...' --top 3",
         f"  ptm export {folder} --out {out}",
     ]
 
