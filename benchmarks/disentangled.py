@@ -135,14 +135,17 @@ def main() -> None:
         print(compiled_for(name, int(length), chip))
         return
     lengths = " | ".join(f"{length:,}" for length in LENGTHS)
-    lines = ["# Disentangled attention", "", "Forward and backward on a CPU:", ""]
-    lines += ["| attention by | length | ms | definition / it | temporary arrays, MiB |"]
+    lines = ["# Disentangled attention", ""]
+    lines += ["| attention by, on a CPU | length | ms | definition / it | temporary arrays, MiB |"]
     lines += ["|---|---|---|---|---|"]
     for length in TIMED:
         lines += rows_of_cpu(length)
         print(*lines[-2:], sep="\n", flush=True)
-    lines += ["", f"MiB of temporary arrays on a TPU ({CHIP}), forward and backward, by length:"]
-    lines += ["", f"| attention by | {lengths} |", "|---|" + "---|" * len(LENGTHS)]
+    lines += [
+        "",
+        f"| attention by, MiB on a TPU ({CHIP}) | {lengths} |",
+        "|---|" + "---|" * len(LENGTHS),
+    ]
     for line in rows_of_tpu():
         print(line, flush=True)
         lines.append(line)
