@@ -3,6 +3,8 @@
 Where one has fallen, lower its bound in `BOUNDS`; the test prints which (`pytest -rP`).
 """
 
+import configparser
+import re
 from pathlib import Path
 
 import pytest
@@ -171,3 +173,19 @@ def test_no_two_files_of_tests_have_one_name():
     """Pytest imports them by name, and one run of all could not collect both."""
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
     assert not {name for name in names if names.count(name) > 1}
+
+
+def test_test_modules_import_at_their_top_only_what_make_test_installs():
+    """Without the other extras of setup.cfg, pytest could not collect them."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    extras = {
+        extra: {re.match(r"[\w-]*", line)[0].replace("-", "_") for line in lines.split("\n")}
+        for extra, lines in config["options.extras_require"].items()
+    }
+    absent = set().union(*extras.values()) - extras["test"] - {"", "jax", "ptm_jax"}
+    absent |= {"apache_beam", "sentence_transformers", "fasttext", "gliner"}
+    assert {"torch", "transformers", "seqeval", "gcsfs"} <= absent
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        imports = re.findall(r"^(?:import|from) (\w+)", path.read_text(), re.MULTILINE)
+        assert not absent & {*imports}, path

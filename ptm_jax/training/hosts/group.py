@@ -102,7 +102,7 @@ class _Several(Group):
         self._rounds, self._done = itertools.count(), 0
         self._steps, self._reached = dict[int, int](), dict[int, int]()
         self._agreeing, self._end = False, None
-        self._closing = self._leaving = False
+        self._closing, self._leaving = False, threading.Lock()
         self._heard, self._sent = dict.fromkeys(links, time.monotonic()), 0.0
         self._patience = patience()
         self._abort = hosts.on_abort(lambda: time.sleep(_SETTLE))
@@ -139,7 +139,7 @@ class _Several(Group):
     def fail(self, error):
         if not isinstance(error, UserError | KeyboardInterrupt):
             time.sleep(_SETTLE)  # if another process is gone, this process exits meanwhile
-        self._leaving = True
+        self._leaving.acquire()
         known = isinstance(error, UserError)
         self._send(
             kind="failed",
@@ -261,9 +261,7 @@ class _Several(Group):
     def _leave(self, text: str, status: int) -> None:
         """Ends this process, even if its main thread hangs.
         Process 0 sends the reason to the others."""
-        if self._leaving:  # it already ends with its own error
-            threading.Event().wait()
-        self._leaving = True
+        self._leaving.acquire()  # once: a second thread waits here until the process is gone
         if not self.index:
             self._send(kind="gone" if status == LOST else "failed", text=text)
             time.sleep(_TICK)

@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pytest
-from seqeval.metrics import f1_score
 
 import ptm_jax
 from ptm_jax.cli.main import main
@@ -151,7 +150,10 @@ def test_decoding_is_greedy_over_all_spans():
         assert refused and len(chosen) > 1
 
 
+@pytest.mark.full
 def test_f1_is_seqevals_where_spans_do_not_overlap():
+    from seqeval.metrics import f1_score
+
     draw, kinds = np.random.default_rng(1), ("PER", "LOC")
     pairs = []
     for _ in range(40):
