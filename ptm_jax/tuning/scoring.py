@@ -51,7 +51,7 @@ def report(request: Request) -> Report:
     }
     if line := result.task.examples.reads(result.source.path):
         document["reads"] = line
-    if result.of_table and (figures := result.by_class()):
+    if result.names_classes and (figures := result.by_class()):
         document["classes"] = {name: one._asdict() for name, one in figures.items()}
     part = {None: "", True: ", its held-out tenth", False: ", without its held-out tenth"}
     head = (

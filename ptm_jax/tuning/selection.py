@@ -81,7 +81,7 @@ class Tuned:
     ended   "done", "early" (patience) or "stopped" (SIGTERM)
     result  the trainer's, where it was called
     parts   {task: {"examples", "remarks"}} of a run on several tasks
-    classes {class: its `ClassScores`} of a run on a table of the user's
+    classes {class: its `ClassScores`} of a run whose data names them
     """
 
     workdir: Path
@@ -261,11 +261,11 @@ def _chosen(
     ended = "early" if watcher.ended else "done"
     made = {"task": measure.name, **line, "examples": measured["examples"], "ended": ended}
     made |= {"parts": measured["parts"]} if measured["parts"] else {}
-    if measure.evaluation.of_table:
+    if measure.evaluation.names_classes:
         if line is not watcher.curve[-1]:
             measure(loading.load(workdirs.checkpoint_of(workdir, line["step"])))
         made["classes"] = measure.evaluation.by_class()
-        if not group.current().index:
+        if measure.evaluation.of_table and not group.current().index:
             measure.write(workdir / PREDICTIONS)
     draft = workdir / f"{CHOICE}.{os.getpid()}"  # every process of a run writes the same
     draft.write_text(json.dumps(made, indent=1) + "\n", encoding="utf8")

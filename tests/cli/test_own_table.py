@@ -155,12 +155,14 @@ def test_few_steps_of_a_model_without_a_new_head_have_a_hint():
 
 def test_the_commands_after_a_sentence_encoder():
     run = types.SimpleNamespace(task="contrast", workdir="my runs/a")
-    first, *lines = own_table.next_of_vectors(run)
+    first, *lines = own_table.next_of_task(run)
     assert first == "next:" and [line.split()[1] for line in lines] == [
         "evaluate", "predict", "export",
     ]  # fmt: skip
     assert all(shlex.split(line)[2] == "my runs/a" for line in lines)
-    assert own_table.next_of_vectors(types.SimpleNamespace(task="sst2", workdir="a")) == []
+    assert own_table.next_of_task(types.SimpleNamespace(task="sst2", workdir="a")) == []
+    spans = types.SimpleNamespace(task="gliner", workdir="a", classes={"a river": None})
+    assert "--types 'a river'" in own_table.next_of_task(spans)[2]
 
 
 REFUSED = {

@@ -141,7 +141,7 @@ def _task_of_run(args: Args) -> str | None:
 
 
 def _of_classes(classes: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Returns the table of the classes of an evaluation on a table of the user's."""
+    """Returns the table of the classes of an evaluation whose data names them."""
     from ptm_jax.tasks.metrics import per_class
 
     figures = {name: per_class.ClassScores(**one) for name, one in classes.items()}

@@ -109,17 +109,27 @@ def lacking(args: Args, data: str) -> str:
     return " and ".join(name for name, value in named.items() if not value)
 
 
-def next_of_vectors(run: Tuned) -> list[str]:
-    """Returns the commands that use a sentence encoder; [] for a run on another task."""
-    if not _names_columns(_examples(run.task)):
-        return []
+def next_of_task(run: Tuned) -> list[str]:
+    """Returns the commands that use a sentence encoder or a model of entities whose types are
+    text; [] for a run on another task."""
+    from ptm_jax.tasks.formats.entity_spans import EntitySpans
+
+    examples = _examples(run.task)
     folder, out = shlex.quote(str(run.workdir)), shlex.quote(f"{run.workdir}-hf")
-    return [
-        "next:",
-        f"  ptm evaluate {folder} --task search --data beir-folder",
-        f"  ptm predict {folder} --task search --input lines.txt --text '...' --top 3",
-        f"  ptm export {folder} --out {out}",
-    ]
+    if _names_columns(examples):
+        lines = [
+            f"  ptm evaluate {folder} --task search --data beir-folder",
+            f"  ptm predict {folder} --task search --input lines.txt --text '...' --top 3",
+        ]
+    elif isinstance(examples, EntitySpans):
+        types = shlex.quote(",".join(list(run.classes or ())[:5]) or "person,city")
+        lines = [
+            f"  ptm evaluate {folder} --task {run.task} --data more.jsonl",
+            f"  ptm predict {folder} --task entities --types {types} --input lines.txt",
+        ]
+    else:
+        return []
+    return ["next:", *lines, f"  ptm export {folder} --out {out}"]
 
 
 def next_steps(run: Tuned, id_column: str | None = None) -> list[str]:

@@ -144,12 +144,12 @@ def _of_table(run: Any) -> list[str]:
 
 
 def _next(args: Args, runs: list[Any]) -> list[str]:
-    """Returns the commands that use the best run on a table of the user's, or of a sentence
-    encoder."""
+    """Returns the commands that use the best run on a table of the user's, of a sentence encoder
+    or of a model of entities."""
     run = _best(runs)
     if run.predictions is not None:
         return own_table.next_steps(run, args.id_column)
-    return [] if run.parts else own_table.next_of_vectors(run)
+    return [] if run.parts else own_table.next_of_task(run)
 
 
 def _spread(runs: list[Any]) -> str:

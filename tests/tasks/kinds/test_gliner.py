@@ -17,6 +17,7 @@ from ptm_jax.tasks.formats.entity_spans import Entities, EntitySpans
 from ptm_jax.tasks.formats.tabular import Source
 from ptm_jax.tasks.formats.taskdata import Remarks
 from ptm_jax.tasks.kinds.spans.gliner import by_class, span_f1
+from ptm_jax.tuning import selection
 
 LINES = [
     {"tokenized_text": ["dog", "naps", "by", "the", "river"],
@@ -191,6 +192,10 @@ def test_a_training_finds_entities_also_of_types_by_name(published, tmp_path, ca
         str(published), task="gliner", data=[data, data], workdir=tmp_path / "run", length=48,
         batch=9, epochs=300, lr=2e-3,
     )  # fmt: skip
+    classes = selection.tuned(tmp_path / "run").classes
+    assert {name: (one.f1, one.support) for name, one in classes.items()} == {
+        "animal": (1.0, 9), "place": (1.0, 9),
+    }  # fmt: skip
     model = ptm_jax.load(tmp_path / "run")
     scored = evaluating.evaluate(model, catalogue.get("gliner"), Source(data))
     assert scored.metrics["f1"] == 1.0
