@@ -42,6 +42,8 @@ class Layout:
     read    (path, allow_pickle) -> the model. Raises UserError
     writes  network -> whether `write` writes it
     write   (folder, a loaded model, dtype) -> None
+    loads   line of Python that loads a folder, with a field {folder}
+    pipeline  the Hub's name of the task
     """
 
     library: str
@@ -49,6 +51,13 @@ class Layout:
     read: Callable[[Path, bool], Loaded]
     writes: Callable[[Network], bool] = _writes_nothing
     write: Callable[..., None] | None = None
+    loads: str = ""
+    pipeline: str = "feature-extraction"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The fields of config.json that a model card names, which such a folder has not."""
+        return {"model_type": self.library.lower(), "architectures": [self.library]}
 
 
 LAYOUTS = (
@@ -59,6 +68,7 @@ LAYOUTS = (
         read=lambda path, allow_pickle: elmo_folder.read(path),
         writes=lambda module: elmo_folder.writes(module.encoder),
         write=_write_elmo,
+        loads="import ptm_jax; model = ptm_jax.load({folder!r})  # and AllenNLP's Elmo",
     ),
     Layout(library="ColBERT", detect=retrieval_folders.is_late, read=retrieval_folders.read_late),
     Layout(library="Flair", detect=flair_files.is_flair, read=flair_files.read),
@@ -68,6 +78,8 @@ LAYOUTS = (
         read=gliner_folder.read,
         writes=gliner_folder.writes,
         write=gliner_folder.write,
+        loads="from gliner import GLiNER; model = GLiNER.from_pretrained({folder!r})",
+        pipeline="token-classification",
     ),
 )
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from ptm_jax.convert.layouts import Layout
 from ptm_jax.core import spec
 from ptm_jax.core.system import System
 from ptm_jax.nn.heads.text_vector import vector_head
@@ -43,26 +44,33 @@ WITHOUT = ("nezha", "transfo-xl")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 
 
-def card(model: Any, config: Mapping[str, Any], sentence: bool, run: Any = None) -> str:
+def card(
+    model: Any,
+    config: Mapping[str, Any],
+    sentence: bool,
+    run: Any = None,
+    library: Layout | None = None,
+) -> str:
     """Returns the text of README.md.
 
     model     the `Pretrained` that was exported; `config` its config.json; `sentence` whether
               sentence-transformers reads it
     run       the `Run` that it comes from, or None: the card then has no recipe, data, metrics and
               command
+    library   the layout of another library, where the folder has one
     """
     system, record = model.system, {} if run is None else run.record
     heads = [PIPELINES[name] for name in PIPELINES if name in model.module.heads]
     pipeline = (heads or ["sentence-similarity" if sentence else "feature-extraction"])[0]
-    head: dict[str, Any] = {
-        "library_name": "sentence-transformers" if sentence else "transformers",
-        "pipeline_tag": pipeline,
-    }
+    name = "sentence-transformers" if sentence else "transformers"
+    if library is not None:
+        name, pipeline = library.library.lower(), library.pipeline
+    head: dict[str, Any] = {"library_name": name, "pipeline_tag": pipeline}
     head["tags"] = ["ptm_jax", "jax", str(config["model_type"])]
     experiment = record.get("config", {})
     facts = {"system": system.name, "paper": system.paper}
     facts |= {"architecture": config["architectures"][0]} | _origin(record)
-    facts["length"] = trained_length(model, sentence)
+    facts["length"] = trained_length(model, sentence) if library is None else None
     init = experiment.get("init")
     if isinstance(init, str) and _HUB_NAME.fullmatch(init) and not Path(init).exists():
         head["base_model"] = init

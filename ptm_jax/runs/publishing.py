@@ -60,6 +60,8 @@ def export(
     if library is not None:
         with drafted(out) as draft:
             library.write(draft, model, dtype)
+            text = card.card(model, library.config, False, run, library)
+            (draft / "README.md").write_text(text, encoding="utf8")
         return [file for file in Path(out).absolute().rglob("*") if file.is_file()]
     with drafted(out) as draft:
         module, params, last = sentence_export.parted(model.module, model.params[model.tower])

@@ -60,7 +60,7 @@ def run(args: Args) -> int:
     """Writes the directory, whole or not at all."""
     import ptm_jax
     from ptm_jax.cli.models import word_tables
-    from ptm_jax.convert import hub
+    from ptm_jax.convert import hub, layouts
     from ptm_jax.core.errors import UserError
     from ptm_jax.inference.words.trained_words import is_words
     from ptm_jax.runs import card, publishing, run, writing
@@ -94,8 +94,10 @@ def run(args: Args) -> int:
     files = publishing.export(args.out, model, *published, **words)
     names = sorted(file.relative_to(Path(args.out).absolute()).as_posix() for file in files)
     print(f"wrote {len(files)} files to {args.out}", *(f"  {name}" for name in names), sep="\n")
-    fields = Path(args.out) / "config.json"
-    if fields.is_file():
+    fields, library = Path(args.out) / "config.json", layouts.writer_of(model.module)
+    if library is not None:
+        print("load it:", f"  {library.loads.format(folder=args.out)}", sep="\n")
+    elif fields.is_file():
         sentence = (Path(args.out) / "modules.json").is_file()
         lines = card.loading(args.out, json.loads(fields.read_text(encoding="utf8")), sentence)
         if (length := card.trained_length(model, sentence)) is not None:

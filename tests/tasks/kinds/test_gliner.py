@@ -216,6 +216,9 @@ def test_a_training_finds_entities_also_of_types_by_name(published, tmp_path, ca
         ("fox", "animal"), ("york", "place"),
     }  # fmt: skip
     assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 0
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "library_name: gliner" in card and "| f1 | 1 |" in card
+    assert "GLiNER.from_pretrained" in capsys.readouterr().out
     again = ptm_jax.load(tmp_path / "out").entities(["the fox by the york"], ["place", "animal"])
     assert again == model.entities(["the fox by the york"], ["place", "animal"])
     capsys.readouterr()
