@@ -103,6 +103,21 @@ def plain(app, what, name, obj, options, lines):
     lines[:] = found
 
 
+PLACES = {
+    "../benchmarks/": "generated/benchmarks/",
+    "../notebooks/": "generated/notebooks/",
+    "../CONTRIBUTING.md": "generated/contributing.md",
+}
+"""Links of the pages to files of the checkout, which the site has among its generated pages."""
+
+
+def site_links(app, docname, source):
+    """Links to files of the checkout lead to the pages of the site."""
+    if not docname.startswith("generated/"):
+        for place, page in PLACES.items():
+            source[0] = source[0].replace(f"]({place}", f"]({page}")
+
+
 def generated(app):
     import generate
 
@@ -111,4 +126,5 @@ def generated(app):
 
 def setup(app):
     app.connect("config-inited", lambda app, config: generated(app))
+    app.connect("source-read", site_links)
     app.connect("autodoc-process-docstring", plain)

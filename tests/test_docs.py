@@ -308,3 +308,11 @@ def test_each_station_of_the_way_has_a_line_and_a_section():
     sections = re.findall(r"^## (.+)$", text, re.M)
     assert [title.lower() for title in sections] == [name for name, _ in listed]
     assert [name.replace(" ", "-") for name, _ in listed] == [link for _, link in listed]
+
+
+def test_links_of_the_pages_lead_to_files_of_the_checkout():
+    """But for pages that `make docs` makes of values of the package."""
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        for link in re.findall(r"\]\(([\w./-]+\.[a-z]+)[)#]", path.read_text(encoding="utf8")):
+            if not link.startswith("generated/"):
+                assert (path.parent / link).exists(), f"{path.name} links to {link}"
