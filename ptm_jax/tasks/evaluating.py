@@ -13,7 +13,7 @@ from ptm_jax.data.text import dataset_folders
 from ptm_jax.inference import head_scores
 from ptm_jax.inference.text.classifying import names_of
 from ptm_jax.tasks.catalogue import Task, catalogue
-from ptm_jax.tasks.formats.entity_spans import EntitySpans
+from ptm_jax.tasks.formats.entity_spans import types_are_texts
 from ptm_jax.tasks.formats.tabular import Source
 from ptm_jax.tasks.formats.taskdata import Remarks, first_of
 from ptm_jax.tasks.kinds.base import kind_of
@@ -44,7 +44,7 @@ class Evaluation:
     @property
     def names_classes(self) -> bool:
         """Whether the data names the classes: a table of the user's, and types given as text."""
-        return self.of_table or isinstance(self.task.examples, EntitySpans)
+        return self.of_table or types_are_texts(self.task.examples)
 
     def write(self, path: str | Path, id_column: str | None = None) -> None:
         """Writes the prediction file (`write`), of a table with the ids of its rows. Raises

@@ -112,7 +112,7 @@ def lacking(args: Args, data: str) -> str:
 def next_of_task(run: Tuned) -> list[str]:
     """Returns the commands that use a sentence encoder or a model of entities whose types are
     text; [] for a run on another task."""
-    from ptm_jax.tasks.formats.entity_spans import EntitySpans
+    from ptm_jax.tasks.formats.entity_spans import types_are_texts
 
     examples = _examples(run.task)
     folder, out = shlex.quote(str(run.workdir)), shlex.quote(f"{run.workdir}-hf")
@@ -121,7 +121,7 @@ def next_of_task(run: Tuned) -> list[str]:
             f"  ptm evaluate {folder} --task search --data beir-folder",
             f"  ptm predict {folder} --task search --input lines.txt --text '...' --top 3",
         ]
-    elif isinstance(examples, EntitySpans):
+    elif types_are_texts(examples):
         types = shlex.quote(",".join(list(run.classes or ())[:5]) or "person,city")
         lines = [
             f"  ptm evaluate {folder} --task {run.task} --data more.jsonl",

@@ -276,3 +276,8 @@ def _span(place: str, value: object, words: int) -> tuple[int, int, str]:
             "no type; correct it"
         )
     return first, last + 1, kind.strip()
+
+
+def types_are_texts(examples: TaskExamples) -> bool:
+    """Returns whether the data of a task names the types of entities."""
+    return isinstance(examples, EntitySpans)
