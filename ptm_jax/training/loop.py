@@ -22,11 +22,10 @@ run may resume with another number of processes.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ from ptm_jax.mesh import rules
 from ptm_jax.mesh.layout import layout_of
 from ptm_jax.training import workdirs
 from ptm_jax.training.checkpoints import Checkpoints
-from ptm_jax.training.hosts import devices, group, hanging
+from ptm_jax.training.hosts import arrivals, devices, group, hanging
 from ptm_jax.training.logs import console, evaluation, logs, results, writers
 from ptm_jax.training.logs.figures import figure
 from ptm_jax.training.logs.goodput import Goodput
@@ -96,7 +95,8 @@ class Training:
         self.watch: Watch | None = None
         self.callbacks: Sequence[Callback] = ()
         self.hold = workdirs.Hold(workdir)
-        self.ended, self.parts, self.returned = False, {}, None
+        self.ended, self.parts, self.returned, self.barren = False, {}, None, 0
+        self.delay: arrivals.Delay | None = None
         self.baseline = evaluation.unigram_baseline(
             corpus.counts("train"), heldout, corpus.uncounted
         )
@@ -160,6 +160,7 @@ class Training:
         self.check_finite(done)
         # Each process has only the position of its own rows.
         streams = group.current().gathered(position["stream"])
+        self.delay = arrivals.noted(group.current().slowest(), self.delay)
         meta = {
             "position": dict(position) | ({"stream": merge(streams)} if streams else {}),
             "tokens": self.tokens,
@@ -224,8 +225,10 @@ class Training:
         this state, or the last checkpoint's. Raises UserError where neither helps."""
         settings = spikes.settings_of(self.recipe)
         console.say(spikes.described(settings, skipped, steps))
-        if skipped < min(settings.patience or len(steps), len(steps)):
+        self.barren = self.barren + skipped if skipped == len(steps) else 0
+        if not spikes.is_stuck(settings, skipped, self.barren):
             return state
+        self.barren = 0
         last, spent = self._last(), self.seconds
         spikes.check_return(settings, skipped, steps, last, self.returned)
         state, position, self.returned = self.restored()
@@ -259,7 +262,7 @@ def train(
     """
     if (absent := devices.absent_platform()) is not None:
         raise absent
-    with group.together(), _opened(workdir) as folder:
+    with group.together(), working.opening(workdir, "workdir") as folder:
         progress = None if quiet else console.bar
         with workdirs.alone(folder, jax.process_index() == 0) as hold:
             config = longer.continued(config, folder)
@@ -268,15 +271,6 @@ def train(
             run = Training(config, folder, progress)
             run.watch, run.callbacks, run.hold = watch, callbacks, hold
             return _train(run, quiet)
-
-
-@contextlib.contextmanager
-def _opened(workdir: str | Path) -> Iterator[Path]:
-    """Yields the folder of a workdir, or its working copy; errors then name the workdir."""
-    try:
-        yield working.opened(workdir, "workdir")
-    except UserError as error:
-        raise UserError(working.named(str(error))) from error
 
 
 def _train(run: Training, quiet: bool) -> Result:
@@ -301,7 +295,8 @@ def _train(run: Training, quiet: bool) -> Result:
         totals = (run.tokens, run.seconds, run.goodput.record())
         result = results.with_facts(result, run.config.system, *totals)
         heldout = {f"held-out {name}": figure(value) for name, value in result.heldout.items()}
-        logs.report(run.workdir, result.facts | heldout)
+        delay = {"slowest input": run.delay.described()} if run.delay else {}
+        logs.report(run.workdir, result.facts | delay | heldout)
     if not group.current().index:
         working.push(run.workdir)
     run.hold.check()
@@ -346,9 +341,10 @@ def _steps(run, state, done, end, phase, *, stream, bar):
     crowded = run.mesh.size > 1 and run.mesh.devices.flat[0].platform == "cpu"
     work, since, clock, metrics = run.flops(phase), 0, time.perf_counter(), ()
     run.goodput.started()
-    while done < end and not run.ended and not group.current().stop(done):
+    us = group.current()
+    while done < end and not run.ended and not us.stop(done):
         run.profiler.before(done)
-        with run.profiler.waiting(), run.goodput.waiting(metrics):
+        with run.profiler.waiting(), run.goodput.waiting(metrics), us.arrivals.reading():
             rows = next(batches)
         batch = rules.place_batch(rows, run.mesh)
         shapes = str(

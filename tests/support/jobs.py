@@ -9,9 +9,12 @@ from support import tiny_runs as tiny
 
 
 class Job:
-    """The processes of a command, with the environment that a launcher would give them."""
+    """The processes of a command, with the environment that a launcher would give them.
 
-    def __init__(self, command, count, devices=1, **more):
+    faults  {process: more of its environment}
+    """
+
+    def __init__(self, command, count, devices=1, *, faults=None, **more):
         with socket.create_server(("127.0.0.1", 0)) as server:
             address = f"127.0.0.1:{server.getsockname()[1]}"
         env = {
@@ -25,7 +28,9 @@ class Job:
         }
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         self.processes = [
-            subprocess.Popen(command, env=env | {"JAX_PROCESS_ID": str(i)}, **pipes)
+            subprocess.Popen(
+                command, env=env | {"JAX_PROCESS_ID": str(i)} | (faults or {}).get(i, {}), **pipes
+            )
             for i in range(count)
         ]
 

@@ -1,6 +1,7 @@
 """The environment of launchers, variables that contradict each other, and the messages between
 processes that met."""
 
+import contextlib
 import io
 import socket
 import sys
@@ -10,7 +11,8 @@ import time
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.training.hosts import group, hanging, hosts
+from ptm_jax.training.hosts import arrivals, group, hanging, hosts
+from ptm_jax.training.hosts.arrivals import Mark
 from ptm_jax.training.hosts.hosts import HostProcess, detect
 
 EXPLICIT = {
@@ -310,12 +312,39 @@ def test_a_step_that_does_not_end_is_reported_with_its_place(monkeypatch):
 
 def test_the_process_that_is_behind_is_named(three, monkeypatch):
     groups, _ = three
-    for each, done in zip(groups, (31, 31, 30), strict=True):
+    for each, rows in zip(groups, (True, True, False), strict=True):
         each._patience = 0.5
-        each.stop(done)
-    until(lambda: len(set(groups[0].steps().values())) == 2 and len(groups[0].steps()) == 3)
-    text = hanging.described(31, 600.0, threading.get_ident(), groups[0].steps())
+        each.stop(31)
+        with each.arrivals.reading() if rows else contextlib.nullcontext():
+            pass
+    until(lambda: sum(mark.has_rows for mark in groups[0].marks().values()) == 2)
+    until(lambda: len(groups[0].marks()) == 3)
+    text = hanging.described(31, 600.0, threading.get_ident(), groups[0].marks())
     first, *frames, last = text.splitlines()
     assert first.endswith("step 32 has not ended for 600 s; the process is at")
     assert any("test_the_process_that_is_behind_is_named" in line for line in frames)
-    assert last == "process 2 of 3 on c has finished 30 steps, others 31"
+    assert last == "behind: process 2 of 3 on c has no rows for step 32; others have its rows"
+
+
+def test_what_is_behind_and_what_is_silent():
+    marks = {"a": Mark(31, True), "b": Mark(29, True, 7.2), "c": Mark(31, False)}
+    assert arrivals.behind(marks) == [
+        "behind: b is in step 30; others have finished 31 steps",
+        "silent: b, for 7 s",
+    ]
+    assert arrivals.behind({"a": Mark(3, True), "b": Mark(3, True)}) == []
+
+
+def test_the_process_that_the_others_wait_for(capsys):
+    """Four processes of ten steps: one reads 0.3 s for each, the others about 0.1 s."""
+    records = {"a": (10, 1.0), "b": (10, 1.2), "c": (10, 3.0), "d": (10, 0.8)}
+    delay = arrivals.last_of(records, 10.0)
+    assert delay == ("c", pytest.approx(0.3), pytest.approx(0.1), pytest.approx(0.2))
+    for before in (None, delay, delay._replace(process="a"), delay._replace(share=0.01)):
+        arrivals.noted(delay, before)
+    said = capsys.readouterr().err.splitlines()
+    assert said == 3 * [
+        "c reads the rows of a step in 0.3 s, the median process in 0.1 s: the others wait 20% of "
+        "the time"
+    ]
+    assert arrivals.last_of({"a": (10, 1.0)}, 1.0) is None

@@ -12,7 +12,7 @@ import pytest
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import AdamW, Constant, Phase, Recipe, SkipSpikes
 from ptm_jax.training import loop
-from ptm_jax.training.updates import optimizers
+from ptm_jax.training.updates import optimizers, spikes
 from support import tiny_runs as tiny
 
 STEPS = 24
@@ -69,6 +69,14 @@ def test_without_a_ratio_every_finite_gradient_is_taken():
     grads = [{"a": np.full((3, 2), 10.0**n, "f"), "b": np.ones(4, "f")} for n in range(6)]
     _, state = run(SkipSpikes(ratio=None, after=0), grads)
     assert int(state["spikes"]["taken"]) == 6
+
+
+def test_one_update_between_two_lines_of_the_log_is_no_reason_to_end():
+    """`skipped` of this line of the log, `barren` without one that was made."""
+    alone, patient = SkipSpikes(), SkipSpikes(patience=3)
+    assert [spikes.is_stuck(alone, 1, n) for n in (0, 1, 3, 4)] == [False, False, False, True]
+    assert [spikes.is_stuck(patient, 1, n) for n in (0, 2, 3)] == [False, False, True]
+    assert spikes.is_stuck(patient, 3, 0) and not spikes.is_stuck(alone, 50, 0)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,6 +12,7 @@ Local names are in no message and no record: `named(text)` has URLs in their pla
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
 import functools
 import os
@@ -20,6 +21,7 @@ import shutil
 import tempfile
 import threading
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from ptm_jax.core.errors import UserError
@@ -152,6 +154,15 @@ def opened(place: str | os.PathLike, option: str = "") -> Path:
     if checkpoint:  # its files stay in the store
         folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+@contextlib.contextmanager
+def opening(place: str | os.PathLike, option: str) -> Iterator[Path]:
+    """Yields the working copy of a URL, or the path; errors then name the URL."""
+    try:
+        yield opened(place, option)
+    except UserError as error:
+        raise UserError(named(str(error))) from error
 
 
 def copy_of(path: str | os.PathLike) -> Copy | None:

@@ -36,6 +36,7 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.training.hosts import hosts
+from ptm_jax.training.hosts.arrivals import Arrivals, Delay, Mark, last_of
 
 LOST = 75
 """Exit status of a process that ends because another one is gone: EX_TEMPFAIL, the run can be
@@ -54,11 +55,9 @@ class Group:
     index, count = 0, 1
     received = signal.SIGTERM
     """The signal that this process received, SIGTERM where another one did."""
-    beat: tuple[int, float] | None = None
-    """The finished steps at the last call of `stop`, and its time."""
 
     def __init__(self):
-        self._wanted = False
+        self._wanted, self.arrivals = False, Arrivals()
 
     def chosen(self, make: Callable[[], Any]) -> Any:
         return make()
@@ -72,12 +71,16 @@ class Group:
         self.received, self._wanted = signal.Signals(number), True
 
     def stop(self, done: int) -> bool:
-        self.beat = done, time.monotonic()
+        self.arrivals.begin(done)
         return self._wanted
 
-    def steps(self) -> dict[str, int]:
-        """Returns {process: its finished steps}, at process 0 of several."""
+    def marks(self) -> dict[str, Mark]:
+        """Returns {process: its place}, at process 0 of several."""
         return {}
+
+    def slowest(self) -> Delay | None:
+        """Returns the process whose rows come last, at process 0 of several. All call it."""
+        return None
 
     def fail(self, error: BaseException) -> None:
         """Sends the error of this process to the others."""
@@ -100,7 +103,7 @@ class _Several(Group):
         self._sending, self._changed = threading.Lock(), threading.Condition()
         self._values: dict[tuple[int, int], Any] = {}
         self._rounds, self._done = itertools.count(), 0
-        self._steps, self._reached = dict[int, int](), dict[int, int]()
+        self._steps, self._reached = dict[int, int](), dict[int, Mark]()
         self._agreeing, self._end = False, None
         self._closing, self._leaving = False, threading.Lock()
         self._heard, self._sent = dict.fromkeys(links, time.monotonic()), 0.0
@@ -133,8 +136,18 @@ class _Several(Group):
             self._done = done
             return self._end is not None and done >= self._end
 
-    def steps(self):
-        return {self._name(peer): step for peer, step in {0: self._done, **self._reached}.items()}
+    def marks(self):
+        now, late = time.monotonic(), self._patience / 4  # twice the time between two messages
+        marks = {0: self.arrivals.mark(), **self._reached}
+        silent = {peer: now - heard for peer, heard in self._heard.items() if now - heard > late}
+        return {
+            self._name(peer): mark._replace(silent=silent.get(peer, 0.0))
+            for peer, mark in marks.items()
+        }
+
+    def slowest(self):
+        records = enumerate(self.gathered(self.arrivals.record()))
+        return last_of({self._name(peer): one for peer, one in records}, self.arrivals.elapsed())
 
     def fail(self, error):
         if not isinstance(error, UserError | KeyboardInterrupt):
@@ -202,7 +215,7 @@ class _Several(Group):
         now = time.monotonic()
         if now - self._sent > self._patience / 8:
             self._sent = now
-            self._send(kind="alive", step=self._done)
+            self._send(kind="alive", mark=self.arrivals.mark())
         for peer, heard in self._heard.items():
             if now - heard > self._patience and not self._closing:
                 self._gone(peer, f"silent for {self._patience:.0f} s")
@@ -213,7 +226,7 @@ class _Several(Group):
             if kind == "value":
                 self._values[message["round"], peer] = message["value"]
             elif kind == "alive":
-                self._reached[peer] = message["step"]
+                self._reached[peer] = Mark(*message["mark"])
             elif kind == "stop":
                 self._wanted = True
             elif kind == "step?":
@@ -347,7 +360,7 @@ def _opened() -> Group:
         dual = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if dual else socket.AF_INET
         server = socket.create_server(("", 0), family=family, dualstack_ipv6=dual, backlog=count)
-        words = [server.getsockname()[1], *_own_address(), *secrets.token_bytes(16)]
+        words = [server.getsockname()[1], *hosts.own_address(), *secrets.token_bytes(16)]
     port, *words = multihost_utils.broadcast_one_to_all(np.array(words, np.int32)).tolist()
     host, password = hosts.coordinator() or ".".join(map(str, words[:4])), bytes(words[4:]).hex()
     try:
@@ -385,14 +398,3 @@ def _welcomed(
                 link.settimeout(None)
                 links[index] = link, host
     return links
-
-
-def _own_address() -> list[int]:
-    """Returns the four bytes of the IP address by which this machine reaches others."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing
-            address = probe.getsockname()[0]
-        except OSError:
-            address = "127.0.0.1"
-    return [int(part) for part in address.split(".")]

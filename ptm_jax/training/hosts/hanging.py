@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 
 import jax
 
-from ptm_jax.training.hosts import group
+from ptm_jax.training.hosts import arrivals, group
 
 SECONDS = 1800.0
 """Seconds without a finished step until the report; PTM_HANG_SECONDS overrides it, 0 is never."""
@@ -49,29 +49,29 @@ def watching() -> Iterator[None]:
 
 
 def _watch(ended: threading.Event, thread: int, seconds: float) -> None:
-    reported = None
+    reported, step = None, 0
     while not ended.wait(min(seconds / 4, 5.0)):
         us = group.current()
-        beat = us.beat
-        if beat is None or beat == reported or time.monotonic() - beat[1] < seconds:
-            continue
-        reported = beat
-        text = described(beat[0], seconds, thread, us.steps())
-        print(text, file=sys.stderr, flush=True)
+        begun = us.arrivals.begun
+        if reported is not None and begun != reported:
+            print(f"{_name()}: step {step + 1} has ended", file=sys.stderr, flush=True)
+            reported = None
+        elif reported is None and begun is not None and time.monotonic() - begun > seconds:
+            reported, step = begun, us.arrivals.step
+            print(described(step, seconds, thread, us.marks()), file=sys.stderr, flush=True)
 
 
-def described(step: int, seconds: float, thread: int, steps: Mapping[str, int]) -> str:
+def described(step: int, seconds: float, thread: int, marks: Mapping[str, arrivals.Mark]) -> str:
     """Returns the report of a process that has finished `step` steps.
 
     thread  the identifier of the thread that trains
-    steps   {process: its finished steps}, at process 0
+    marks   {process: its place}, at process 0
     """
-    name = f"process {jax.process_index()} of {jax.process_count()} on {socket.gethostname()}"
-    lines = [f"{name}: step {step + 1} has not ended for {seconds:.0f} s; the process is at"]
+    lines = [f"{_name()}: step {step + 1} has not ended for {seconds:.0f} s; the process is at"]
     stack = traceback.extract_stack(sys._current_frames()[thread])[-_FRAMES:]
     lines += [f"  {one.filename}:{one.lineno} {one.name}: {one.line}" for one in stack]
-    if len(set(steps.values())) > 1:
-        least = min(steps.values())
-        behind = ", ".join(name for name, done in steps.items() if done == least)
-        lines.append(f"{behind} has finished {least} steps, others {max(steps.values())}")
-    return "\n".join(lines)
+    return "\n".join(lines + (arrivals.behind(marks) if marks else []))
+
+
+def _name() -> str:
+    return f"process {jax.process_index()} of {jax.process_count()} on {socket.gethostname()}"

@@ -377,3 +377,14 @@ def _whole(name: str, value: str) -> int:
     if not value.strip().isdecimal():
         raise UserError(f"{name} is {value!r}; expected a whole number")
     return int(value)
+
+
+def own_address() -> list[int]:
+    """Returns the four bytes of the IP address by which this machine reaches others."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+            address = probe.getsockname()[0]
+        except OSError:
+            address = "127.0.0.1"
+    return [int(part) for part in address.split(".")]

@@ -20,6 +20,8 @@ from ptm_jax.core.types import Array, Loss, Params, Ratio
 PART = "spikes"
 """The part of an optimizer's state: "norm" [], their mean, and "taken" [], the updates made."""
 
+BARREN = 4
+"""Updates left out, and none made, after which a run without `patience` ends."""
 LESS = "with a lower recipe.lr, with recipe.clip, or in float32 (--set precision=float32)"
 
 
@@ -102,6 +104,17 @@ def described(settings: SkipSpikes, skipped: int, steps: range) -> str:
         f"{skipped} {were} left out in the steps {steps[0]} to {steps[-1]}: the norm of the "
         f"gradient is not finite{larger}"
     )
+
+
+def is_stuck(settings: SkipSpikes, skipped: int, barren: int) -> bool:
+    """Whether a run cannot go on as it is.
+
+    skipped  updates that were left out since the last line of the log
+    barren   updates that were left out since the last one that was made, if that is earlier
+    """
+    if settings.patience is None:
+        return barren >= BARREN
+    return max(skipped, barren) >= settings.patience
 
 
 def check_return(
