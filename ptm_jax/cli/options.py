@@ -79,10 +79,11 @@ def axes_of(mesh: str) -> tuple[tuple[str, int], ...]:
     return tuple(axes)
 
 
-def layout(mesh: str | None, rules: str | None) -> list[str]:
-    """--mesh and --rules as words of --set. Raises UserError."""
-    axes = [] if mesh is None else [f"mesh={axes_of(mesh)}"]
-    return axes if rules is None else [*axes, f"rules={rules}"]
+def layout(mesh: str | None, rules: str | None, slices: int | None = None) -> list[str]:
+    """--mesh, --rules and --slices as words of --set. Raises UserError."""
+    words = [] if mesh is None else [f"mesh={axes_of(mesh)}"]
+    words += [] if rules is None else [f"rules={rules}"]
+    return words if slices is None else [*words, f"slices={slices}"]
 
 
 def given(args: Any, names: Iterable[str]) -> list[str]:

@@ -304,6 +304,7 @@ class Experiment:
     impl            attention implementation in every layer (`kernels.choice`; "auto": each layer's
                     own `impl`)
     mesh, rules     device mesh axes and the table that shards parameters over them
+    slices          groups of devices between which only the axis `data` lies (`mesh.slices`)
     log_every, eval_every, save_every
                     steps between two logs, evaluations or checkpoints; 0: only at the end
     keep            number of checkpoints that stay on disk
@@ -324,6 +325,7 @@ class Experiment:
     impl: Impl = "auto"
     mesh: tuple[tuple[str, int], ...] = ()
     rules: str = "replicated"
+    slices: int = 1
     log_every: int = 10
     eval_every: int = 0
     eval_batches: int = 64

@@ -76,12 +76,7 @@ def layout_of(mesh: Mesh, rules: str | tables.Table) -> Layout:
     """
     name, rules = (rules, tables.table(rules)) if isinstance(rules, str) else ("", tuple(rules))
     if mesh.size > 1:
-        wanted = {
-            axis
-            for key, axes in rules
-            if key not in tables.ACTIVATIONS
-            for axis in tables.as_axes(axes)
-        }
+        wanted = set(tables.split_axes(rules))
         if "zero" in name:
             wanted -= {"data", "fsdp"} if mesh.shape["data"] * mesh.shape["fsdp"] > 1 else {"fsdp"}
         for axis in sorted(axis for axis in wanted if mesh.shape[axis] == 1):

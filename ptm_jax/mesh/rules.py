@@ -20,6 +20,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.types import Axes
+from ptm_jax.mesh import slices as groups
 
 AXES = ("data", "fsdp", "seq", "model")
 
@@ -86,23 +87,33 @@ TABLES: Mapping[str, Table] = PLAIN | {
 [L / n, L]. With `_ring` it uses ring attention (`kernels.ring`) and scores [L / n, L / n]."""
 
 
-def default_sizes(rules: str, count: int) -> dict[str, int]:
+def default_sizes(rules: str, count: int, slices: int = 1) -> dict[str, int]:
     """Returns the default mesh of `count` devices.
-    All are on `fsdp` if the rules are `fsdp`, else on `data`."""
-    return {"fsdp" if rules == "fsdp" else "data": count}
+    All devices of a slice are on `fsdp` if the rules are `fsdp`, else all devices on `data`."""
+    if rules != "fsdp":
+        return {"data": count}
+    return {"fsdp": count} if slices == 1 else {"data": slices, "fsdp": count // slices}
+
+
+def split_axes(rules: str | Table) -> tuple[str, ...]:
+    """Returns the mesh axes over which a table splits parameters."""
+    rows = table(rules) if isinstance(rules, str) else rules
+    split = {axis for name, axes in rows if name not in ACTIVATIONS for axis in as_axes(axes)}
+    return tuple(axis for axis in AXES if axis in split)
 
 
 def make_mesh(
     sizes: Mapping[str, int] | None = None,
     devices: Sequence[Any] | None = None,
     rules: str = "replicated",
+    slices: int = 1,
 ) -> Mesh:
     """Returns the mesh with the four axes; missing axes have size 1.
-    Raises UserError if the sizes do not fit the devices.
+    Raises UserError if the sizes do not fit the devices or their slices (`mesh.slices`).
 
     Without sizes it has those of `default_sizes`."""
     devices = list(jax.devices() if devices is None else devices)
-    sizes = dict(sizes or default_sizes(rules, len(devices)))
+    sizes = dict(sizes or default_sizes(rules, len(devices), max(slices, 1)))
     for name in sizes:
         if name not in AXES:
             raise unknown("mesh axis", name, AXES)
@@ -115,7 +126,11 @@ def make_mesh(
             f"mesh {asked} needs {int(np.prod(shape))} devices; this process group has "
             f"{len(devices)}"
         )
+    groups.check_devices(devices, slices)
+    groups.check(sizes, split_axes(rules), rules, slices)
     kinds = (AxisType.Auto,) * len(AXES)
+    if slices > 1:
+        return Mesh(groups.arranged(shape, devices, slices), AXES, axis_types=kinds)
     try:
         return jax.make_mesh(shape, AXES, axis_types=kinds, devices=devices)
     except (

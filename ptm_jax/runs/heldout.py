@@ -24,6 +24,7 @@ from ptm_jax.data.corpora.store import Corpus
 from ptm_jax.data.stores import fetched
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.mesh import rules as tables
+from ptm_jax.mesh import slices
 from ptm_jax.runs import evaluations, resolving
 from ptm_jax.runs.run import Run
 from ptm_jax.training.logs import evaluation
@@ -114,9 +115,10 @@ def _mesh(config: Experiment):
     """Returns the run's mesh and rules if the number of devices is the same, else all devices on
     `data`."""
     sizes = dict(config.mesh)
-    if math.prod(sizes.values()) == jax.device_count():
-        return tables.make_mesh(sizes), config.rules
-    return tables.make_mesh(), "replicated"
+    number = slices.count(jax.devices())
+    if math.prod(sizes.values()) == jax.device_count() and number in (1, config.slices):
+        return tables.make_mesh(sizes, slices=number), config.rules
+    return tables.make_mesh(slices=number), "replicated"
 
 
 def kinds() -> tuple[evaluations.Evaluation, ...]:

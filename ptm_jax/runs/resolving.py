@@ -115,7 +115,9 @@ def _further(folder: Path, name: str) -> Any:
         "init": name,
         "epochs": EPOCHS,
     }
-    return dataclasses.replace(config, system=system, mesh=(), rules="replicated", **fields)
+    return dataclasses.replace(
+        config, system=system, mesh=(), rules="replicated", slices=1, **fields
+    )
 
 
 def recorded(workdir: str | os.PathLike, more: int) -> Any:

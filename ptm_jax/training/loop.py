@@ -71,7 +71,7 @@ class Training:
 
     def __init__(self, config: Experiment, workdir: Path, progress: Callable | None = None):
         self.workdir, self.goodput = workdir, Goodput()
-        self.mesh = rules.make_mesh(dict(config.mesh), rules=config.rules)
+        self.mesh = rules.make_mesh(dict(config.mesh), rules=config.rules, slices=config.slices)
         layout_of(self.mesh, config.rules)  # refuses before a corpus is prepared
         writers.check(config.metrics)
         self.profiler = Profiler(workdir, config.profile)

@@ -107,7 +107,7 @@ def text(tmp_path_factory):
 def train(tmp_path_factory, text):
     cache = tmp_path_factory.getbasetemp() / "compiled"
 
-    def start(workdir, count, devices=1, *, mesh=None):
+    def start(workdir, count, devices=1, *, mesh=None, more=()):
         words = [*WORDS, *([f"mesh=({mesh},)"] if mesh else [])]
         command = [
             *tiny.PTM,
@@ -119,6 +119,7 @@ def train(tmp_path_factory, text):
             str(workdir),
             "--set",
             *words,
+            *more,
         ]
         alone = {"JAX_NUM_PROCESSES": "1"} if count == 1 else {}
         return Job(command, count, devices, **tiny.environment(cache, JAX_PLATFORMS="cpu"), **alone)
@@ -185,6 +186,14 @@ def test_two_processes_train_the_run_of_one(train, whole, tmp_path):
         return {path.name for path in workdir.iterdir()}
 
     assert named(tmp_path / "run") == named(whole)
+
+
+@pytest.mark.full
+def test_two_processes_are_two_slices(train, whole, tmp_path):
+    """Four devices each, which hold the parameters in four parts: the losses of one device."""
+    slices = ("--mesh", "data=2,fsdp=4", "--rules", "fsdp", "--slices", "2")
+    assert_done(train(tmp_path / "run", 2, 4, more=slices).end())
+    assert_same_run(whole, tmp_path / "run")
 
 
 @pytest.mark.full

@@ -129,6 +129,9 @@ class Args:
     rules: options.Text = None
     """Sharding of parameters and activations: replicated, fsdp, zero, megatron, megatron_sp,
     megatron_fsdp, ... (default: the config's)."""
+    slices: options.Number = None
+    """Slices of a pod, between which only the axis data lies, as --mesh data=2,fsdp=256 --slices 2
+    (default: the config's)."""
     set: options.Sets = ()
     """Change fields of the config."""
     metrics: Annotated[tuple[str, ...], tyro.conf.arg(metavar="WRITER ...")] = ()
@@ -172,7 +175,7 @@ def _run(args: Args) -> int:
     from ptm_jax.training.start import longer, setup
 
     program_cache.use()
-    words = [*options.pairs(args.set), *options.layout(args.mesh, args.rules)]
+    words = [*options.pairs(args.set), *options.layout(args.mesh, args.rules, args.slices)]
     words += [f"metrics={args.metrics!r}"] if args.metrics else []
     words += [f"profile={steps_of(args.profile)!r}"] if args.profile else []
     if own_table.is_asked(args):

@@ -18,7 +18,7 @@ from ptm_jax.training.workdirs import vocab_of
 
 FREE = (
     "log_every", "eval_every", "eval_batches", "save_every", "keep", "metrics", "profile", "mesh",
-    "rules",
+    "rules", "slices",
 )  # fmt: skip
 """Fields that may change when a workdir is resumed: intervals and places of output, and the
 placement of arrays."""

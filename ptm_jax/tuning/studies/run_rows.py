@@ -67,10 +67,9 @@ def new_row(point: Point, **known: Any) -> dict[str, Any]:
 
 def _fingerprint(point: Point) -> str:
     free: dict[str, Any] = {name: 0 for name in ("log_every", "eval_every", "save_every", "keep")}
+    free |= {"mesh": (), "rules": "replicated", "slices": 1}
     free |= {"init": None} if point.task else {}
-    fingerprint = spec.fingerprint(
-        dataclasses.replace(point.config, data=(), metrics=(), mesh=(), rules="replicated", **free)
-    )
+    fingerprint = spec.fingerprint(dataclasses.replace(point.config, data=(), metrics=(), **free))
     more = point.transfers or point.value
     return (
         f"{fingerprint} {hashlib.sha256(repr(more).encode()).hexdigest()}" if more else fingerprint

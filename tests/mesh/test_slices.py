@@ -1,0 +1,94 @@
+"""Meshes on several slices: which device lies where, and what is refused."""
+
+import shlex
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from jax.experimental import mesh_utils
+
+from ptm_jax.cli import options
+from ptm_jax.core.errors import UserError
+from ptm_jax.mesh import rules as tables
+from ptm_jax.mesh import slices
+
+
+def devices_of(processes, each):
+    """Stand-ins for CPU devices of several processes, in an order that says nothing."""
+    numbers = np.random.default_rng(0).permutation(processes * each)
+    return [
+        SimpleNamespace(id=int(n), process_index=int(n) // each, platform="cpu", device_kind="cpu")
+        for n in numbers
+    ]
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 1, 1), (4, 1, 1, 2), (8, 1, 1, 1)])
+def test_processes_are_slices_as_for_jax(shape):
+    """JAX's hybrid mesh, with processes as granules, over the same devices."""
+    devices = devices_of(2, 4)
+    here = slices.arranged(shape, devices, 2)
+    ordered = sorted(devices, key=lambda device: device.id)
+    theirs = mesh_utils.create_hybrid_device_mesh(
+        (shape[0] // 2, *shape[1:]), (2, 1, 1, 1), ordered, process_is_granule=True
+    )
+    assert [device.id for device in here.flat] == [device.id for device in theirs.flat]
+    for half, process in ((here[: shape[0] // 2], 0), (here[shape[0] // 2 :], 1)):
+        assert {device.process_index for device in half.flat} == {process}
+
+
+def test_one_process_stands_for_several_slices_and_processes_are_not_torn():
+    here = slices.arranged((4, 2), devices_of(1, 8), 4)
+    assert [device.id for device in here.flat] == list(range(8))
+    slices.arranged((2, 4), devices_of(4, 2), 2)
+    with pytest.raises(
+        UserError, match="3 processes do not divide into 2 slices; write --slices 3"
+    ):
+        slices.arranged((2, 3), devices_of(3, 2), 2)
+
+
+def test_devices_of_a_tpu_know_their_slices():
+    devices = [SimpleNamespace(platform="tpu", slice_index=number // 4) for number in range(8)]
+    assert (slices.count(devices), slices.count(devices_of(2, 4))) == (2, 1)
+    slices.check_devices(devices, 2)
+    with pytest.raises(UserError, match="the 8 devices are in 2 slices, not 1; write --slices 2"):
+        slices.check_devices(devices, 1)
+    with pytest.raises(UserError, match="the 4 devices are in 1 slice, not 4; write --slices 1"):
+        slices.check_devices(devices[:4], 4)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "rules", "count", "words"),
+    [
+        ("fsdp=8", "fsdp", 2, "data, the only one that crosses slices, has size 1"),
+        ("data=3,fsdp=4", "fsdp", 2, "has size 3, which 2 slices do not divide"),
+        ("data=1,model=8", "megatron", 2, "which 2 slices do not divide"),
+        ("data=8", "zero", 2, "would gather them over the slow network; write --rules fsdp"),
+        ("data=4,model=2", "megatron_zero", 4, "write --rules megatron_fsdp --mesh data=4,model=2"),
+        ("fsdp=4,model=2", "megatron_sp_zero_ring", 2, "--rules megatron_sp_fsdp_ring"),
+        ("data=8", "replicated", 3, "8 devices do not divide into 3 slices"),
+        ("data=8", "replicated", 0, "slices is 0; it must be at least 1"),
+    ],
+)
+def test_what_would_cross_the_slow_network_is_refused(mesh, rules, count, words):
+    """And what the message says to write is taken."""
+
+    def checked(mesh, rules):
+        slices.check(dict(options.axes_of(mesh)), tables.split_axes(rules), rules, count)
+
+    with pytest.raises(UserError, match=words) as refusal:
+        checked(mesh, rules)
+    text = str(refusal.value)
+    assert "\n" not in text
+    if "write --" in text:
+        flags = shlex.split(text.rpartition("; write ")[2])
+        advised = {"--mesh": mesh, "--rules": rules} | dict(
+            zip(flags[::2], flags[1::2], strict=True)
+        )
+        checked(advised["--mesh"], advised["--rules"])
+
+
+def test_without_a_mesh_parameters_are_divided_inside_a_slice():
+    assert tables.default_sizes("fsdp", 8, 2) == {"data": 2, "fsdp": 4}
+    assert tables.default_sizes("replicated", 8, 2) == {"data": 8}
+    for name in tables.TABLES:
+        assert ("data" in tables.split_axes(name)) == ("zero" in name)
