@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from ptm_jax.runs.evaluations import Evaluation
 from ptm_jax.tasks import bilingual, clustering, completion, properties, searching, wordsets
+from ptm_jax.tasks.clozes import human_answers, minimal_pairs, stored_facts, verb_forms
 
 
 def kinds() -> tuple[Evaluation, ...]:
-    """Returns the evaluations of word vectors, of graphs, of searches and of clusters."""
-    modules = wordsets, properties, bilingual, completion, searching, clustering
+    """Returns the evaluations of word vectors, graphs, searches and clusters, and cloze tests."""
+    clozes = minimal_pairs, verb_forms, human_answers, stored_facts
+    modules = wordsets, properties, bilingual, completion, searching, clustering, *clozes
     return tuple(evaluation for module in modules for evaluation in module.EVALUATIONS)

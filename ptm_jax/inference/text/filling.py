@@ -45,27 +45,13 @@ class Filling(NamedTuple):
 
 def fill(model: Pretrained, texts: Sequence[str], top: int) -> list[list[list[Filling]]]:
     """`Pretrained.fill_mask`."""
-    vocab = model.vocab
-    if _head(model) is None or vocab.mask is None:
-        other = "load one that does, as bert_mini"
-        if model.pair and model.generates:
-            other = "its decoder writes other text than it reads: use generate"
-        if filler := next(
-            (name for name, part in model.system.towers.items() if "mlm" in part.heads), None
-        ):
-            other = f"its tower {filler} does: give --tower {filler} (tower={filler!r} of load)"
-        raise UserError(f"{model.system.name} does not fill masks; {other}")
-    if top < 1 or top > vocab.size - len(vocab.specials):
-        raise UserError(f"top is {top}; it must be 1 to {vocab.size - len(vocab.specials)}")
+    check_fills(model)
+    if top < 1 or top > model.vocab.size - len(model.vocab.specials):
+        raise UserError(
+            f"top is {top}; it must be 1 to {model.vocab.size - len(model.vocab.specials)}"
+        )
     tokenizer = model._tokenizer()
-    marks = {"[MASK]", "<mask>", tokenizer.piece(vocab.mask)}
-    pattern = re.compile("|".join(re.escape(mark) for mark in sorted(marks)))
-    parts = [pattern.split(text) for text in texts]
-    for number, pieces in enumerate(parts):
-        if len(pieces) == 1:
-            shown = textwrap.shorten(texts[number], 60, placeholder=" ...")
-            raise UserError(f"text {number + 1} has no mask: {shown!r}; write [MASK] for a word")
-    rows = [_ids(model, tokenizer, pieces, number) for number, pieces in enumerate(parts)]
+    parts, rows = masked_rows(model, texts)
     predictions: list[Any] = [None] * len(rows)
     masks = np.array([bucket(len(pieces) - 1) for pieces in parts], np.int64)
     for count in np.unique(masks):  # the shape of a batch depends on its masks too
@@ -78,6 +64,35 @@ def fill(model: Pretrained, texts: Sequence[str], top: int) -> list[list[list[Fi
         [_fillings(tokenizer, pieces, place, *best) for place, best in enumerate(several)]
         for pieces, several in zip(parts, predictions, strict=True)
     ]
+
+
+def check_fills(model: Pretrained) -> None:
+    """Raises UserError for a model that fills no masks."""
+    if mask_head(model) is None or model.vocab.mask is None:
+        other = "load one that does, as bert_mini"
+        if model.pair and model.generates:
+            other = "its decoder writes other text than it reads: use generate"
+        if filler := next(
+            (name for name, part in model.system.towers.items() if "mlm" in part.heads), None
+        ):
+            other = f"its tower {filler} does: give --tower {filler} (tower={filler!r} of load)"
+        raise UserError(f"{model.system.name} does not fill masks; {other}")
+
+
+def masked_rows(
+    model: Pretrained, texts: Sequence[str]
+) -> tuple[list[list[str]], list[np.ndarray]]:
+    """Returns the parts of each text between its masks, and its ids [l] with special tokens.
+    Raises UserError for a text without a mask."""
+    tokenizer = model._tokenizer()
+    marks = {"[MASK]", "<mask>", tokenizer.piece(model.vocab.mask)}
+    pattern = re.compile("|".join(re.escape(mark) for mark in sorted(marks)))
+    parts = [pattern.split(text) for text in texts]
+    for number, pieces in enumerate(parts):
+        if len(pieces) == 1:
+            shown = textwrap.shorten(texts[number], 60, placeholder=" ...")
+            raise UserError(f"text {number + 1} has no mask: {shown!r}; write [MASK] for a word")
+    return parts, [_ids(model, tokenizer, pieces, number) for number, pieces in enumerate(parts)]
 
 
 def _ids(model: Pretrained, tokenizer: Tokenizer, pieces: Sequence[str], number: int) -> np.ndarray:
@@ -97,20 +112,14 @@ def _likeliest(
     model: Pretrained, rows: Sequence[np.ndarray], top: int
 ) -> list[list[tuple[np.ndarray, np.ndarray]]]:
     """Returns (ids [top], probabilities [top]) for every mask of every row."""
-    ids, mask = inputs.rectangle(rows, model.vocab.pad)
-    batch = model._batch(ids, mask)
-    if model.pair and model.module.encoder.start is None:
-        start = generating.start_of(model)
-        batch["decoder_input_ids"] = np.asarray(
-            shifted(batch["input_ids"], batch["segment_ids"], start)
-        )
+    batch = batch_of_rows(model, rows)
     places = [np.flatnonzero(row == model.vocab.mask) for row in rows]
     positions = np.zeros((len(batch["input_ids"]), bucket(max(map(len, places)))), np.int32)
     for number, place in enumerate(places):
         positions[number, : len(place)] = place
     count = min(bucket(top, 8), model.vocab.size)
     specials = (*model.vocab.specials, *_unknown(model))
-    question = _Question(model.module, _head(model), count, specials)
+    question = _Question(model.module, mask_head(model), count, specials)
     best, probabilities = _fill(question, model.weights, batch, positions)
     best, probabilities = np.asarray(best)[..., :top], np.asarray(probabilities)[..., :top]
     return [
@@ -119,7 +128,19 @@ def _likeliest(
     ]
 
 
-def _head(model: Pretrained) -> str | None:
+def batch_of_rows(model: Pretrained, rows: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns the padded batch of rows with masks; a decoder reads the row too (BART)."""
+    ids, mask = inputs.rectangle(rows, model.vocab.pad)
+    batch = model._batch(ids, mask)
+    if model.pair and model.module.encoder.start is None:
+        start = generating.start_of(model)
+        batch["decoder_input_ids"] = np.asarray(
+            shifted(batch["input_ids"], batch["segment_ids"], start)
+        )
+    return batch
+
+
+def mask_head(model: Pretrained) -> str | None:
     """Returns the head that fills masks.
     Word vectors do it for an encoder in which no token sees itself (context2vec)."""
     if model.head == "mlm" or _reconstructs(model):
@@ -131,7 +152,7 @@ def _head(model: Pretrained) -> str | None:
 
 def _unknown(model: Pretrained) -> tuple[int, ...]:
     """Returns the unknown word, if it has a vector that nothing trains."""
-    vectors = model.module.heads[_head(model)].gives_rows
+    vectors = model.module.heads[mask_head(model)].gives_rows
     return (model.vocab.unk,) if vectors and model.vocab.unk is not None else ()
 
 

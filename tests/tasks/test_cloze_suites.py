@@ -1,0 +1,243 @@
+"""Cloze tests of language models: scores against the logits of single rows, figures by hand, and
+the recorded logits of Goldberg's BERT."""
+
+import json
+import types
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import ptm_jax
+from ptm_jax.cli.main import main
+from ptm_jax.core.errors import UserError
+from ptm_jax.inference.text import cloze_scores
+from ptm_jax.tasks.clozes import human_answers, minimal_pairs, stored_facts, verb_forms
+from support import tiny_checkpoint
+
+GOLDBERG = Path(__file__).parents[1] / "golden" / "agreement_gulordava.json"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A masked language model, whose words have one to three pieces."""
+    path = tmp_path_factory.mktemp("masked")
+    return tiny_checkpoint.write(path, architectures=["BertForMaskedLM"], vocab=45, scale=0.5)
+
+
+@pytest.fixture
+def scored(monkeypatch):
+    """`scored(probabilities)`: a model with one token for each word, and the probability of a word
+    at the mask of a text."""
+
+    def model_of(probabilities):
+        words = sorted({word for row in probabilities.values() for word in row})
+
+        def at_masks(model, texts, batch=0):
+            for text in texts:
+                row = [probabilities[text].get(word, 1e-9) for word in words]
+                yield np.log(np.array(row))
+
+        def token_of(model, word, text=""):
+            return words.index(word) if word in words else None
+
+        monkeypatch.setattr(cloze_scores, "at_masks", at_masks)
+        monkeypatch.setattr(cloze_scores, "token_of", token_of)
+        return types.SimpleNamespace(causal=False)
+
+    return model_of
+
+
+def log_probabilities(model, ids):
+    return np.array(jax.nn.log_softmax(model(np.array([ids])).logits[0], -1))
+
+
+@pytest.mark.full
+def test_scores_are_those_of_single_rows(folder):
+    """Salazar et al. 2020, Eq. 1, and Kauf and Ivanova's form, a masked row at a time."""
+    model = ptm_jax.load(folder)
+    texts = ["the film was very good", "bad", "a funny story"]
+    continued = model.tokenizer.continuations
+    rows = model.ids_of(texts)
+    assert any(continued[row].any() for row in rows)
+    for by in ("piece", "word"):
+        wanted = []
+        for row in rows:
+            total = 0.0
+            for place in range(1, len(row) - 1):
+                copy, end = row.copy(), place + 1
+                while by == "word" and continued[row[end]]:
+                    end += 1
+                copy[place:end] = model.vocab.mask
+                total += log_probabilities(model, copy)[place, row[place]]
+            wanted.append(total)
+        scores = cloze_scores.sentence_scores(model, texts, by=by, batch=2)
+        np.testing.assert_allclose(scores, wanted, rtol=1e-5)
+    masked = ["the [MASK] was good", "[MASK]", "a very funny [MASK]"]
+    for text, scores in zip(masked, cloze_scores.at_masks(model, masked, 2), strict=True):
+        before, after = text.split("[MASK]")
+        parts = model.tokenizer.encode_batch([before, after])
+        ids = [model.vocab.cls, *parts[0], model.vocab.mask, *parts[1], model.vocab.sep]
+        np.testing.assert_allclose(
+            scores, log_probabilities(model, ids)[1 + len(parts[0])], rtol=1e-4, atol=1e-5
+        )
+    assert cloze_scores.token_of(model, "zebra") is None
+    with pytest.raises(UserError, match="text 2 has 2 masks"):
+        list(cloze_scores.at_masks(model, ["a [MASK]", "[MASK] [MASK]"]))
+
+
+@pytest.mark.full
+def test_commands(folder, tmp_path, capsys):
+    """Each suite with a real model; what the command refuses is one line."""
+    pairs = [{"sentence_good": "the film was good", "sentence_bad": "the film good was", "UID": u,
+              "linguistics_term": "order"} for u in ("a", "b")]  # fmt: skip
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    facts = [{"masked_sentences": ["the film is [MASK] ."], "obj_label": w} for w in ("a", "the")]
+    (tmp_path / "facts.jsonl").write_text("".join(json.dumps(fact) + "\n" for fact in facts))
+    model = ptm_jax.load(folder)
+    score = cloze_scores.sentence_scores(
+        model, [pairs[0][f"sentence_{x}"] for x in ("good", "bad")]
+    )
+    for task, file, field in (("blimp", "pairs", "accuracy"), ("lama", "facts", "precision")):
+        data = str(tmp_path / f"{file}.jsonl")
+        command = ["evaluate", str(folder), "--task", task, "--data", data]
+        assert main([*command, "--json"]) == 0
+        metrics = json.loads(capsys.readouterr().out)["metrics"]
+        assert field in metrics
+        if task == "blimp":
+            assert metrics["accuracy"] == float(score[0] > score[1])
+        assert main(command) == 0 and f"{task}: 2" in capsys.readouterr().out
+    assert main([*command, "--plot", "a.png"]) == 1
+    assert "--plot is not for lama" in capsys.readouterr().err
+
+
+def test_goldbergs_recorded_logits_give_his_table(scored, tmp_path):
+    """bert-base-uncased on Gulordava's sentences: his script's shares for each number of
+    attractors, without "is" and "are" and verbs of several pieces."""
+    rows = json.loads(GOLDBERG.read_text())["rows"]
+    lines = ["sent\tclass\tform\tlen_prefix\tn_attr"]
+    probabilities = {}
+    for number, (attractors, right, good, wrong, bad) in enumerate(rows):
+        known = good is not None
+        sentence = f"s{number} {right} . <eos>"
+        for kind, form in (("correct", right), ("wrong", wrong)):
+            shown = form if known or right == "is" else f"{form} {form}"
+            lines.append(f"{sentence}\t{kind}\t{shown}\t1\t{attractors}")
+        logits = (0.0, 1.0) if not known else (good, bad)
+        probabilities[f"s{number} [MASK] ."] = dict(
+            zip((right, wrong), np.exp(np.array(logits) - 30), strict=True)
+        )
+    (tmp_path / "generated.tab").write_text("\n".join(lines))
+    items = verb_forms.items_of(tmp_path / "generated.tab")
+    model = scored(probabilities)
+    verdicts = verb_forms.preferred(model, items, 8)
+    known = [
+        i for i, verdict in enumerate(verdicts) if verdict is not None and items[i].right != "is"
+    ]
+    assert len(known) == 383
+    shares = minimal_pairs.accuracies(
+        [verdicts[i] for i in known], [items[i].condition for i in known]
+    )
+    assert {name: round(value, 2) for name, value in shares.items()} == {
+        "0 attractors": 0.84, "1 attractors": 0.81, "2 attractors": 0.89,
+    }  # fmt: skip
+    assert round(np.mean([verdicts[i] for i in known]), 2) == 0.83
+
+
+def test_sentences_of_linzen_and_of_marvin(tmp_path):
+    (tmp_path / "a.text").write_text("the keys to the box are here . <eos>\n")
+    (tmp_path / "a.gold").write_text("5\tare\tis\t1\n")
+    (item,) = verb_forms.items_of(tmp_path / "a.text")
+    assert item[:5] == ("the keys to the box", "here .", "are", "is", "1 attractors")
+    (tmp_path / "b.tsv").write_text(
+        "test case\tgrammatical\tungrammatical\nsimple--x\tthe author laughs.\tthe author laugh.\n"
+        "long--x\tno author ever laughs.\tthe author has ever laughed.\n"
+    )
+    (item,) = verb_forms.items_of(tmp_path / "b.tsv")
+    assert item[:5] == ("the author", ".", "laughs", "laugh", "simple") and item.strict
+    assert verb_forms.commoner([item, item, item._replace(right="laugh", wrong="laughs")]) == [
+        True, True, False,
+    ]  # fmt: skip
+    (tmp_path / "a.gold").write_text("9\tare\tis\t1\n")
+    with pytest.raises(UserError, match="a.gold:1: .*expected the place of a word"):
+        verb_forms.items_of(tmp_path / "a.text")
+
+
+def test_ettingers_figures_by_hand(scored, tmp_path):
+    """Two items of each suite: expected words, pairs, the margin of 0.01, and the articles."""
+    (tmp_path / "c.tsv").write_text(
+        "item\tcontext_s1\tcontext_s2\texpected\twithin_category\tbetween_category\tconstraint\n"
+        "0\tShe won.\tShe plays\tchess\tmonopoly\tfootball\tH\n"
+        "1\tHe lost.\tHe plays\tmonopoly\tchess\tfootball\tL\n"
+    )
+    suite = human_answers.suite_of(tmp_path / "c.tsv")
+    first, second = "She won. She plays [MASK] .", "He lost. He plays [MASK] ."
+    others = {f"w{i}": 0.01 for i in range(5)}
+    model = scored({
+        first: {"chess": 0.4, "monopoly": 0.2, "football": 0.1},
+        second: {"chess": 0.0005, "monopoly": 0.001, "football": 0.0001, **others},
+    })  # fmt: skip
+    figures, left = human_answers.measured(model, suite, 8)
+    assert left == 0 and figures == {
+        "top 5": 0.5, "sensitive": 1.0, "sensitive by 0.01": 0.5, "sensitive H": 1.0,
+        "sensitive H by 0.01": 1.0, "sensitive L": 1.0, "sensitive L by 0.01": 0.0,
+    }  # fmt: skip
+    (tmp_path / "r.tsv").write_text(
+        "item\tcontext\texpected\texp_cloze\ttarget\ttgt_cloze\ttgt_cloze(strict)\n"
+        "1-a\twhich guest the waiter had\tserved|met\t1\tserved\t0.9\t0\n"
+        "1-b\twhich waiter the guest had\ttipped\t1\tserved\t0\t0\n"
+    )
+    suite = human_answers.suite_of(tmp_path / "r.tsv")
+    model = scored({
+        "which guest the waiter had [MASK] .": {"served": 0.1, **others},
+        "which waiter the guest had [MASK] .": {"served": 0.2, "tipped": 0.3},
+    })  # fmt: skip
+    figures, left = human_answers.measured(model, suite, 8)
+    assert left == 0 and figures == {
+        "top 5": 1.0, "sensitive": 0.0, "sensitive by 0.01": 0.0,
+    }  # fmt: skip
+    (tmp_path / "n.tsv").write_text(
+        "item\tcontext_aff\tcontext_neg\ttarget_aff\ttarget_neg\n"
+        "0\tAn ant is (a|an)\tAn ant is not (a|an)\tinsect\tvegetable\n"
+    )
+    suite = human_answers.suite_of(tmp_path / "n.tsv")
+    model = scored({
+        "An ant is an [MASK] .": {"insect": 0.6}, "An ant is a [MASK] .": {"vegetable": 0.1},
+        "An ant is not an [MASK] .": {"insect": 0.5},
+        "An ant is not a [MASK] .": {"vegetable": 0.2},
+    })  # fmt: skip
+    figures, left = human_answers.measured(model, suite, 8)
+    assert left == 0 and figures["affirmative"] == 1.0 and figures["negative"] == 0.0
+
+
+def test_precision_of_facts_by_hand(scored, tmp_path):
+    """Other objects of a subject leave the ranking; a list bounds it; relations have one vote."""
+    facts = [
+        {"masked_sentences": ["Paris is in [MASK]."], "obj_label": "France", "sub_label": "Paris",
+         "masked_negations": ["Paris is not in [MASK]."],
+         "masked_misprimed": ["Rome? Paris is in [MASK]."]},
+        {"masked_sentences": ["Paris is in [MASK]."], "obj_label": "Europe", "sub_label": "Paris"},
+        {"masked_sentences": ["Rome is in [MASK]."], "obj_label": "Italy", "sub_label": "Rome"},
+        {"masked_sentences": ["Bonn is in [MASK]."], "obj_label": "New York", "sub_label": "Bonn"},
+    ]  # fmt: skip
+    file = tmp_path / "P17.jsonl"
+    file.write_text("".join(json.dumps(fact) + "\n" for fact in facts))
+    model = scored({
+        "Paris is in [MASK].": {"France": 0.5, "Europe": 0.3, "it": 0.1},
+        "Rome is in [MASK].": {"it": 0.5, "Italy": 0.2},
+        "Paris is not in [MASK].": {"France": 0.9},
+        "Rome? Paris is in [MASK].": {"Italy": 0.9},
+    })  # fmt: skip
+    read = stored_facts.facts_of(file)
+    figures, left = stored_facts.measured(model, read, None, 8)
+    assert left == 1 and figures == pytest.approx({
+        "precision": 2 / 3, "precision at 10": 1.0, "reciprocal rank": 2.5 / 3,
+        "commonest answer": 1 / 3, "negated: same answer": 1.0, "misprimed precision": 0.0,
+    })  # fmt: skip
+    listed = np.array([cloze_scores.token_of(model, word) for word in ("France", "Italy")])
+    figures, left = stored_facts.measured(model, read, listed, 8)
+    assert left == 2 and figures["precision"] == 1.0
+    parts = {"GoogleRE_a": 0.0, "GoogleRE_b": 0.5, "P17": 0.75}
+    means = stored_facts._macro({name: {"precision": value} for name, value in parts.items()})
+    assert means == {"precision": 0.5}
