@@ -12,7 +12,7 @@ import pytest
 import ptm_jax
 from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference.text import cloze_scores
+from ptm_jax.inference.likelihoods import cloze_scores
 from ptm_jax.tasks.clozes import human_answers, minimal_pairs, stored_facts, verb_forms
 from support import tiny_checkpoint
 

@@ -3,7 +3,7 @@
 Data: a folder or files of pairs. JSON lines have `sentence_good` and `sentence_bad`, a paradigm
 `UID` and its `linguistics_term` (BLiMP, Warstadt et al. 2020). Tables have the columns
 `grammatical` and `ungrammatical`, and `test case` (Marvin and Linzen 2018). Sentences are scored by
-`inference.text.cloze_scores.sentence_scores`. Equal scores count as wrong.
+`inference.likelihoods.cloze_scores.sentence_scores`. Equal scores count as wrong.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.inference.likelihoods import cloze_scores
 from ptm_jax.inference.loading import load
-from ptm_jax.inference.text import cloze_scores
 from ptm_jax.runs.evaluations import METHOD, Evaluation, Report, Request
 from ptm_jax.runs.run import best_checkpoint
 from ptm_jax.tasks.formats import tabular

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.inference.likelihoods import cloze_scores
 from ptm_jax.inference.loading import load
-from ptm_jax.inference.text import cloze_scores
 from ptm_jax.runs.evaluations import Evaluation, Report, Request
 from ptm_jax.runs.run import best_checkpoint
 from ptm_jax.tasks.clozes import minimal_pairs
