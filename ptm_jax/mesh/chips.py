@@ -5,7 +5,9 @@ Figures are the vendors', per chip and for dense products, unless noted:
   bandwidth; 95 GiB of HBM in a v5p). JAX multiplies float32 in bfloat16 passes there by default, so
   float32 has the same peak. `link` is the achieved rate of one link in one direction, 0.9 of the
   page's figure (Austin et al. 2025, "How to scale your model", chapter 2). An axis of the torus
-  wraps around at 16 chips on v5e and v6e, at multiples of 4 on v4 and v5p.
+  wraps around at 16 chips on v5e and v6e, at multiples of 4 on v4 and v5p. `network` is a chip's
+  share of its host's data-centre network, in one direction: v5p 50 Gb/s a chip, v5e and v6e 6.4 and
+  25.6 Tb/s a pod of 256 chips, by their pages; v4 2.5e10 bytes/s a host of 4 chips (Austin et al.).
 - V100 (SXM2), A100, H100 (SXM, PCIe, NVL), H200: NVIDIA's data sheets. float32 is TF32 from A100
   on, which is what XLA uses; V100 has no bfloat16 units and computes it in float32. `link` is one
   direction of a device's NVLink, `network` its share of a host's InfiniBand (DGX: 100 Gb/s per two
@@ -40,7 +42,8 @@ class Chip:
     torus               number of dimensions of the torus; 0: a switch connects the devices of a
                         host
     wraps               an axis of the torus is a ring if its size is a multiple of this
-    host, network       devices at one switch; bytes/s per device to other hosts
+    host, network       devices at one switch; bytes/s per device to other hosts (TPU: to other
+                        slices)
     accelerator         accelerator type for the TPU compiler
     """
 
@@ -58,12 +61,12 @@ class Chip:
     accelerator: str = ""
 
 
-def _tpu(name, pattern, tera, gib, rate, *, link, torus, wraps, accelerator) -> Chip:
+def _tpu(name, pattern, tera, gib, rate, **more) -> Chip:
     flops = tera * 1e12
-    sizes = {"hbm": gib * GIB, "hbm_rate": rate, "link": link, "torus": torus, "wraps": wraps}
     return Chip(
-        name=name, pattern=pattern, bfloat16=flops, float32=flops, accelerator=accelerator, **sizes
-    )
+        name=name, pattern=pattern, bfloat16=flops, float32=flops, hbm=gib * GIB, hbm_rate=rate,
+        **more,
+    )  # fmt: skip
 
 
 def _gpu(
@@ -83,7 +86,19 @@ def _gpu(
 
 # The first pattern that matches wins.
 CHIPS: tuple[Chip, ...] = (
-    _tpu("v4", r"TPU v4$", 275.0, 32, 1228e9, link=45e9, torus=3, wraps=4, accelerator="v4-8"),
+    # fmt: off
+    _tpu(
+        "v4",
+        r"TPU v4$",
+        275.0,
+        32,
+        1228e9,
+        link=45e9,
+        torus=3,
+        wraps=4,
+        network=6.25e9,
+        accelerator="v4-8",
+    ),
     _tpu(
         "v5e",
         r"TPU v5 ?(lite|e)",
@@ -93,9 +108,21 @@ CHIPS: tuple[Chip, ...] = (
         link=45e9,
         torus=2,
         wraps=16,
+        network=3.125e9,
         accelerator="v5litepod-4",
     ),
-    _tpu("v5p", r"TPU v5p?$", 459.0, 95, 2765e9, link=90e9, torus=3, wraps=4, accelerator="v5p-8"),
+    _tpu(
+        "v5p",
+        r"TPU v5p?$",
+        459.0,
+        95,
+        2765e9,
+        link=90e9,
+        torus=3,
+        wraps=4,
+        network=6.25e9,
+        accelerator="v5p-8",
+    ),
     _tpu(
         "v6e",
         r"TPU v6 ?(lite|e)",
@@ -105,8 +132,10 @@ CHIPS: tuple[Chip, ...] = (
         link=90e9,
         torus=2,
         wraps=16,
+        network=12.5e9,
         accelerator="v6e-4",
     ),
+    # fmt: on
     _gpu("h200", r"H200", 989.4, 494.7, 141, rate=4800e9, link=450e9, network=50e9),
     _gpu("h100-pcie", r"H100.*PCIe", 756.0, 378.0, 80, rate=2000e9, link=64e9, network=25e9),
     _gpu("h100-nvl", r"H100.*NVL", 835.0, 417.5, 94, rate=3900e9, link=300e9, network=50e9),
@@ -125,19 +154,23 @@ CPU = Chip(
     hbm_rate=1e11,
     link=1e10,
     host=1024,
+    network=1e9,
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """Chips of one kind. `shape` is the torus of TPUs, else the number of chips."""
+    """Chips of one kind. `shape` is the torus of TPUs, else the number of chips, of each of
+    `slices` slices."""
 
     chip: Chip
     shape: tuple[int, ...]
+    slices: int = 1
 
     @property
     def count(self) -> int:
-        return math.prod(self.shape)
+        """The number of chips of all slices."""
+        return math.prod(self.shape) * self.slices
 
     @property
     def kind(self) -> str:
@@ -146,7 +179,8 @@ class Topology:
 
     def __str__(self) -> str:
         sizes = "x".join(map(str, self.shape))
-        return f"{self.chip.name}{'x' if self.kind == 'gpu' else ':'}{sizes}"
+        times = f"*{self.slices}" if self.slices > 1 else ""
+        return f"{self.chip.name}{'x' if self.kind == 'gpu' else ':'}{sizes}{times}"
 
     def wraps(self, dim: int) -> bool:
         """Returns whether this axis of the torus is a ring."""
@@ -159,24 +193,32 @@ def chip_of(device_kind: str) -> Chip | None:
 
 
 def topology(text: str) -> Topology:
-    """Parses a topology such as `v5p:8x8x8`, `v6e:16x16`, `h200x8` or `cpu:8`. Raises UserError."""
+    """Parses a topology such as `v5p:8x8x8`, `v6e:16x16*2`, `h200x8` or `cpu:8`.
+    Raises UserError."""
     chips = {chip.name: chip for chip in (*CHIPS, CPU)}
     names = "|".join(sorted(chips, key=len, reverse=True))
-    match = re.fullmatch(rf"({names})[:x](\d+(?:x\d+)*)", text.strip().lower())
-    if not match or 0 in (shape := tuple(int(size) for size in match[2].split("x"))):
+    size = r"[1-9]\d*"
+    match = re.fullmatch(rf"({names})[:x]({size}(?:x{size})*)(?:\*({size}))?", text.strip().lower())
+    if not match:
         known = ", ".join(chips)
         raise UserError(
-            f"no such topology: {text!r}; name one as v5p:8x8x8, v6e:16x16, h200x8 or cpu:8 "
-            f"(chips: {known})"
+            f"no such topology: {text!r}; name one as v5p:8x8x8, v6e:16x16, h200x8 or "
+            f"cpu:8, or several slices as v5e:16x16*4 (chips: {known})"
         )
-    chip = chips[match[1]]
+    chip, slices = chips[match[1]], int(match[3] or 1)
+    shape = tuple(int(size) for size in match[2].split("x"))
     if chip.torus and len(shape) != chip.torus:
         example = {2: "16x16", 3: "8x8x8"}[chip.torus]
         raise UserError(
             f"a {chip.name} slice has {chip.torus} dimensions, as {chip.name}:{example}; "
             f"given {text!r}"
         )
-    return Topology(chip, shape if chip.torus else (math.prod(shape),))
+    if slices > 1 and not chip.torus and chip is not CPU:
+        raise UserError(
+            f"{chip.name} has no slices; write {chip.name}x{math.prod(shape) * slices}, whose "
+            "hosts the network connects"
+        )
+    return Topology(chip, shape if chip.torus else (math.prod(shape),), slices)
 
 
 def wanted() -> str:
@@ -268,7 +310,7 @@ def devices(where: Topology) -> list:
             platform="tpu",
             topology_name=name,
             chips_per_host_bounds=bounds,
-            num_slices=1,
+            num_slices=where.slices,
             **options,
         )
     except Exception as error:

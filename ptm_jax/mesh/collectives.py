@@ -8,6 +8,10 @@ Supports the text of every backend: plain and asynchronous forms, and groups by 
 by mesh. Reads the trip count of loops from their attributes (CPU, GPU) or their condition (TPU); a
 loop of unknown length counts once. Recognises the TPU compiler's reduce-scatter, a fusion around an
 all-reduce.
+
+The TPU compiler's program for several slices is that of one slice. It divides a collective whose
+group spans slices into collectives inside the slice and a transfer through the hosts, a `send` with
+the kind of the collective, which has the axes `BETWEEN`.
 """
 
 from __future__ import annotations
@@ -32,6 +36,8 @@ Kind = Literal[
 Phase = Literal["forward", "backward", "recomputed", "other"]
 
 KINDS = get_args(Kind)
+BETWEEN = ("slices",)
+"""The axes of a message that goes between slices alone."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +45,8 @@ class Collective:
     """One collective instruction of the program.
 
     kind         an entry of KINDS
-    axes         the mesh axes of its groups of devices; () if the groups do not follow mesh axes
+    axes         the mesh axes of its groups of devices; () if the groups do not follow mesh axes;
+                 `BETWEEN` if each group has one device of each slice, and the program is a slice's
     group        number of devices in a group
     count        runs per step, the product of `loops`
     bytes        size of the whole tensor per run and device: the result of an all-gather, else the
@@ -82,14 +89,21 @@ class _Instruction(NamedTuple):
         return match[1] if match else ""
 
 
-def collectives(text: str, mesh: Mesh | AbstractMesh) -> list[Collective]:
+def collectives(text: str, mesh: Mesh | AbstractMesh, slices: int = 1) -> list[Collective]:
     """Returns the collectives of an optimized HLO module, in the order of the program.
 
-    `mesh` is the mesh of the compilation, or {axis: size}. Devices are numbered in its order."""
+    `mesh` is the mesh of the compilation, or {axis: size}. Devices are numbered in its order, in a
+    program for one of several `slices` those of the slice."""
     sizes = dict(mesh if isinstance(mesh, Mapping) else mesh.shape)
+    part = math.prod(sizes.values()) // slices
+    if slices > 1 and f"num_partitions={part}," in text.partition("\n")[0]:
+        sizes["data"] //= slices
     computations, entry = _computations(text)
     results, windows = [], set()
     for instruction, kind, loops, window in _walk(computations, entry, ()):
+        if instruction.opcode == "send":
+            results.append(_between(instruction, kind, loops, slices))
+            continue
         devices = _group(instruction.text, math.prod(sizes.values()))
         pairs = kind == "collective-permute"
         axes = _axes(devices, sizes, pairs)
@@ -116,6 +130,20 @@ def collectives(text: str, mesh: Mesh | AbstractMesh) -> list[Collective]:
             )
         )
     return [one for one in results if one.group > 1]
+
+
+def _between(
+    instruction: _Instruction, kind: Kind, loops: tuple[int, ...], slices: int
+) -> Collective:
+    """Returns the transfer between slices that a `send` begins."""
+    target = re.search(r'_xla_megascale_target="\{([\d,:]+)\}', instruction.text)
+    group = slices
+    if target:  # as {1,2} or {1:4}
+        ends = [list(map(int, part.split(":"))) for part in target[1].split(",")]
+        group = sum(end[-1] - end[0] + 1 for end in ends)
+    shapes, name = _results(instruction)[:1], instruction.operation()
+    size, count = sum(map(_bytes, shapes)), math.prod(loops)
+    return Collective(kind, BETWEEN, group, count, size, loops, shapes, _phase(name), name)
 
 
 def _walk(
@@ -158,6 +186,11 @@ def _walk(
                 )
         elif opcode == "call":
             yield from _walk(computations, instruction.attribute("to_apply"), loops, window)
+        elif opcode == "send" and (
+            kind := re.search(r'_xla_megascale_transfer_type="(\w+)"', instruction.text)
+        ):
+            kind = kind[1].lower().replace("_", "-")
+            yield instruction, kind if kind in KINDS else "collective-permute", loops, window
         elif opcode.removesuffix("-start") in KINDS:
             yield instruction, opcode.removesuffix("-start"), loops, window
 

@@ -13,6 +13,9 @@ microsecond per hop on a torus or 10 at a switch, and takes:
     all-reduce                                 2 V (n-1)/n / rate
     all-gather, reduce-scatter, all-to-all     V (n-1)/n / rate
     permute                                    V / link
+
+Several slices are alike: the links are those of one, and a message between slices (the axes
+`BETWEEN`) goes over the data-centre network, with n slices and the rate `network` of the chip.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh
 
 from ptm_jax.mesh.chips import Topology
+from ptm_jax.mesh.collectives import BETWEEN
 from ptm_jax.mesh.rules import AXES
 
 HOP, SWITCH = 1e-6, 10e-6
@@ -33,17 +37,22 @@ VOLUMES = {"all-reduce": 2.0, "all-gather": 1.0, "reduce-scatter": 1.0, "all-to-
 
 @dataclasses.dataclass(frozen=True)
 class Links:
-    """The chips of a mesh: `coordinates` [data, fsdp, seq, model, rank] in the topology."""
+    """The chips of a mesh in one slice: `coordinates` [data, fsdp, seq, model, rank] in the
+    topology."""
 
     topology: Topology
     coordinates: np.ndarray
 
     def parts(self, axes: Sequence[str]) -> int:
-        """Returns the number of chips in a group over these mesh axes."""
+        """Returns the number of chips in a group over these mesh axes of a slice."""
+        if tuple(axes) == BETWEEN:
+            return self.topology.slices
         return math.prod(self.coordinates.shape[AXES.index(axis)] for axis in axes)
 
     def rate(self, axes: Sequence[str]) -> float:
         """Returns the bytes/s of a chip in collectives over these mesh axes."""
+        if tuple(axes) == BETWEEN:
+            return self.topology.chip.network
         members, chip = self._group(axes), self.topology.chip
         if not chip.torus:
             together = int(np.unique(members[:, 0], return_counts=True)[1].max())
@@ -64,13 +73,21 @@ class Links:
         if parts < 2 or not size:
             return 0.0
         if kind == "collective-permute":
-            return size / self.topology.chip.link + count * HOP
-        share = (parts - 1) / parts
-        return VOLUMES.get(kind, 1.0) * size * share / self.rate(axes) + count * self._latency(axes)
+            rate = self.rate(axes) if tuple(axes) == BETWEEN else self.topology.chip.link
+            return size / rate + count * self._latency(axes, HOP)
+        return self.sent(kind, axes, size) / self.rate(axes) + count * self._latency(axes)
 
-    def _latency(self, axes: Sequence[str]) -> float:
-        if not self.topology.chip.torus:
+    def sent(self, kind: str, axes: Sequence[str], size: float) -> float:
+        """Returns the bytes that a chip sends in collectives over these axes."""
+        parts = self.parts(axes)
+        share = 1.0 if kind == "collective-permute" else (parts - 1) / parts
+        return VOLUMES.get(kind, 1.0) * size * share
+
+    def _latency(self, axes: Sequence[str], hop: float | None = None) -> float:
+        if tuple(axes) == BETWEEN or not self.topology.chip.torus:
             return SWITCH
+        if hop is not None:
+            return hop
         members = self._group(axes)
         return HOP * sum(len(np.unique(members[:, dim])) // 2 for dim in range(members.shape[1]))
 
@@ -83,20 +100,24 @@ class Links:
 def links(topology: Topology, mesh: Mesh | AbstractMesh) -> Links:
     """Returns the links of a mesh.
     The chips of an abstract mesh are in the order of the topology."""
-    shape = tuple(mesh.shape[axis] for axis in AXES)
-    devices = None if isinstance(mesh, AbstractMesh) else mesh.devices
+    shape = [mesh.shape[axis] for axis in AXES]
+    shape[0] //= topology.slices
+    devices = None if isinstance(mesh, AbstractMesh) else mesh.devices[: shape[0]]
     if topology.chip.torus and devices is not None:
         places = [device.coords[: topology.chip.torus] for device in devices.flat]
     elif topology.chip.torus:
         places = np.argwhere(np.ones(topology.shape, bool))
     else:
-        places = [(number // topology.chip.host,) for number in range(topology.count)]
+        places = [(number // topology.chip.host,) for number in range(math.prod(shape))]
     return Links(topology, np.asarray(places).reshape(*shape, -1))
 
 
-def fitted(mesh: Mapping[str, int], count: int) -> dict[str, int]:
-    """Fits a mesh to `count` chips: keeps `model`, `seq` and `fsdp` as far as they divide it.
+def fitted(mesh: Mapping[str, int], count: int, slices: int = 1) -> dict[str, int]:
+    """Fits a mesh to `count` chips: keeps `model`, `seq` and `fsdp` as far as they divide a slice.
     `data` gets the rest."""
+    if slices > 1:
+        inside = fitted(mesh, count // slices)
+        return {"data": slices * inside.pop("data", 1), **inside}
     sizes = {axis: mesh.get(axis, 1) for axis in AXES}
     for axis in ("model", "seq"):
         sizes[axis] = math.gcd(sizes[axis], count)

@@ -11,9 +11,11 @@ from typing import Any
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import Experiment, in_phase
 from ptm_jax.mesh import rules as tables
+from ptm_jax.mesh import slices
 from ptm_jax.mesh.chips import GIB, Topology, devices
 from ptm_jax.mesh.collectives import collectives
 from ptm_jax.plan import estimate, lowering, roofline
+from ptm_jax.plan.crossing import Crossing, crossing, divided
 from ptm_jax.plan.estimate import Traffic, Work
 from ptm_jax.plan.links import Links, fitted, links
 
@@ -42,6 +44,7 @@ class Plan:
     from_cache: bool = False
     cpu: float = 0.0
     advice: tuple[str, ...] = ()
+    crossing: Crossing | None = None
 
     @property
     def fits(self) -> bool:
@@ -86,14 +89,15 @@ class Plan:
             "days": self.days,
             "advice": list(self.advice),
         }
+        if self.crossing is not None:
+            document["between_slices"] = dataclasses.asdict(self.crossing)
         return document if price is None else {**document, "cost": self.days * 24 * count * price}
 
 
 def mesh_of(config: Experiment, topology: Topology) -> dict[str, int]:
     """Returns the experiment's mesh, or the default mesh, fitted to the topology."""
-    return fitted(
-        dict(config.mesh) or tables.default_sizes(config.rules, topology.count), topology.count
-    )
+    default = tables.default_sizes(config.rules, topology.count, topology.slices)
+    return fitted(dict(config.mesh) or default, topology.count, topology.slices)
 
 
 def rules_of(config: Experiment, mesh: dict[str, int]) -> str:
@@ -132,7 +136,7 @@ def plan(
     if topology.kind == "gpu":
         return modelled(config, topology, phase=phase, efficiency=efficiency)
     config, sizes, phase = prepared(config, topology, phase)
-    mesh = tables.make_mesh(sizes, devices(topology))
+    mesh = tables.make_mesh(sizes, devices(topology), config.rules, topology.slices)
     step = lowering.step_of(config, mesh, phase)
     work = estimate.work_of(config, phase)
     program = lowering.compiled(step, str(topology), quick and topology.kind == "tpu")
@@ -146,7 +150,11 @@ def plan(
         parts["activations"] = min(parts["activations"], remaining)
         parts["temporaries"] = remaining - parts["activations"]
     else:
-        parts, messages, limit = program.memory, _grouped(collectives(program.text, mesh)), None
+        parts, messages, limit = (
+            program.memory,
+            _grouped(collectives(program.text, mesh, topology.slices)),
+            None,
+        )
     return _plan(
         config, topology, step, work, links(topology, mesh), phase=phase,
         efficiency=efficiency,
@@ -187,7 +195,13 @@ def prepared(config: Experiment, topology: Topology, phase: int | None):
     The default phase is the one with most tokens per batch. Its changes are applied."""
     config = lowering.published(config)
     sizes = mesh_of(config, topology)
-    config = dataclasses.replace(config, mesh=tuple(sizes.items()), rules=rules_of(config, sizes))
+    config = dataclasses.replace(
+        config,
+        mesh=tuple(sizes.items()),
+        rules=rules_of(config, sizes),
+        slices=topology.slices,
+    )
+    slices.check(sizes, tables.split_axes(config.rules), config.rules, topology.slices)
     phases = config.system.recipe.phases
     if phase is None:
         phase = max(
@@ -223,6 +237,8 @@ def _plan(
             precision=config.precision, efficiency=efficiency,
         )  # fmt: skip
 
+    modelled = divided(estimate.messages(step, work), paths)
+    messages = divided(messages, paths)
     times = timed(work, messages)
     peak = topology.chip.float32 if config.precision == "float32" else topology.chip.bfloat16
     phases = config.system.recipe.phases
@@ -243,6 +259,7 @@ def _plan(
         tokens=work.tokens,
         days=total / 86400,
         utilisation=work.model_flops / (times.step * count * peak),
+        crossing=crossing(paths, modelled, messages) if topology.slices > 1 else None,
         compile_seconds=seconds,
         **known,
     )

@@ -4,8 +4,8 @@
     memory     = bytes of activations that products read and write / HBM bandwidth
     weights    = bytes of parameters, gradients and optimizer state read and written / HBM bandwidth
     blocking   = time of messages along `model` and `seq`, between a layer's products
-    hideable   = time of messages along `data` and `fsdp` (gradients, slices of parameters), beside
-               products
+    hideable   = time of messages along `data` and `fsdp` (gradients, slices of parameters) and
+               between slices, beside products
     exposed    = blocking + max(0, hideable - HIDE x products)
 
     step       = max(products, memory) + weights + exposed
@@ -24,11 +24,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
+from ptm_jax.mesh.collectives import BETWEEN
 from ptm_jax.plan.estimate import Traffic
 from ptm_jax.plan.links import Links
 
 HIDE = 0.75
-HIDEABLE = {"data", "fsdp"}
+HIDEABLE = {"data", "fsdp", *BETWEEN}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,8 +17,14 @@ WAYS = 64
 """Longest model axis."""
 
 
-def candidates(count: int) -> Iterator[tuple[dict[str, int], str]]:
-    """Yields (mesh, rules) for every split of the chips into `data`, `fsdp` and `model`."""
+def candidates(count: int, slices: int = 1) -> Iterator[tuple[dict[str, int], str]]:
+    """Yields (mesh, rules) for every split of the chips into `data`, `fsdp` and `model`.
+    Of several slices each holds the same part of `data`."""
+    if slices > 1:
+        for sizes, rules in candidates(count // slices):
+            if "data" not in tables.split_axes(rules):
+                yield {**sizes, "data": sizes["data"] * slices}, rules
+        return
     divisors = [size for size in range(1, count + 1) if count % size == 0]
     for model in (size for size in divisors if size <= WAYS):
         replicas = count // model
@@ -62,10 +68,12 @@ def search(
     work = estimate.work_of(config, phase)
     targets = devices(topology) if topology.kind == "tpu" else None
     results, reason = [], ""
-    for sizes, rules in candidates(topology.count):
+    for sizes, rules in candidates(topology.count, topology.slices):
         here = dataclasses.replace(config, mesh=tuple(sizes.items()), rules=rules)
         try:
-            mesh = None if targets is None else tables.make_mesh(sizes, targets)
+            mesh = None
+            if targets is not None:
+                mesh = tables.make_mesh(sizes, targets, rules, topology.slices)
             results.append(
                 (
                     planning.model(

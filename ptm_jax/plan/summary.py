@@ -32,6 +32,12 @@ def text(plan: Mapping[str, Any], price: float | None = None) -> str:
             f"{_size(m['bytes']):>10}"
             for m in plan["collectives"]
         ]
+    if between := plan.get("between_slices"):
+        lines.append(
+            f"a chip sends {_size(between['bytes'])} to other slices in a step (by arithmetic "
+            f"{_size(between['modelled_bytes'])}): {between['seconds'] * 1e3:.1f} ms at "
+            f"{between['rate'] / 1e9:.3g} GB/s"
+        )
     seconds = plan["seconds"]
     parts = ", ".join(
         f"{name} {seconds[name] * 1e3:.1f}" for name in ("products", "memory", "weights", "exposed")

@@ -9,8 +9,8 @@ from jax.experimental import mesh_utils
 
 from ptm_jax.cli import options
 from ptm_jax.core.errors import UserError
+from ptm_jax.mesh import chips, slices
 from ptm_jax.mesh import rules as tables
-from ptm_jax.mesh import slices
 
 
 def devices_of(processes, each):
@@ -92,3 +92,61 @@ def test_without_a_mesh_parameters_are_divided_inside_a_slice():
     assert tables.default_sizes("replicated", 8, 2) == {"data": 8}
     for name in tables.TABLES:
         assert ("data" in tables.split_axes(name)) == ("zero" in name)
+
+
+def compiled_for_slices(topology, *meshes):
+    """For each mesh, the slices along `data` and the messages between slices of a step of two
+    products: [(kind, group, count, bytes)]."""
+    import jax
+    import jax.numpy as jnp
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    from ptm_jax.mesh.collectives import BETWEEN, collectives
+
+    where, results = chips.topology(topology), []
+    for sizes in meshes:
+        mesh = tables.make_mesh(sizes, chips.devices(where), "fsdp", where.slices)
+
+        def placed(*shape, spec, mesh=mesh):
+            sharding = NamedSharding(mesh, PartitionSpec(*spec))
+            return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
+
+        def step(weights, x, y):
+            def loss(weights):
+                return ((jnp.tanh(x @ weights[0]) @ weights[1] - y) ** 2).mean()
+
+            value, gradients = jax.value_and_grad(loss)(weights)
+            return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients), value
+
+        weights = [placed(1024, 2048, spec=("fsdp",)), placed(2048, 1024, spec=("fsdp",))]
+        rows = placed(4096, 1024, spec=(("data", "fsdp"),))
+        out = [weight.sharding for weight in weights], NamedSharding(mesh, PartitionSpec())
+        lowered = jax.jit(step, out_shardings=out).lower(weights, rows, rows)
+        program = lowered.compile({"exec_time_optimization_effort": -1.0})
+        messages = collectives(program.as_text(), mesh, where.slices)
+        inside = {axis for one in messages if one.axes != BETWEEN for axis in one.axes}
+        indices = [[d.slice_index for d in part.flat] for part in mesh.devices]
+        between = [
+            (one.kind, one.group, one.count, one.bytes) for one in messages if one.axes == BETWEEN
+        ]
+        results.append([indices, sorted(inside), between])
+    return results
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("count", [2, 4])
+def test_the_tpu_compiler_sends_the_gradients_alone_between_slices(on_tpu, count):
+    """Two gradients of 8 MiB in float32, in four parts in each slice, however the axes divide it:
+    a chip sends its part of each, and the loss in one tile."""
+    topology, part = f"v5e:2x2*{count}", 1024 * 2048 * 4 // 4
+    meshes = ({"data": count, "fsdp": 4}, {"data": 2 * count, "fsdp": 2})
+    for sizes, (indices, inside, between) in zip(
+        meshes, on_tpu(topology, compiled_for_slices, topology, *meshes), strict=True
+    ):
+        each = sizes["data"] // count
+        assert indices == [[n // each] * sizes["fsdp"] for n in range(sizes["data"])]
+        assert "fsdp" in inside and ("data" in inside) == (each > 1)
+        assert {(kind, group) for kind, group, _, _ in between} == {("all-reduce", count)}
+        large = sum(number * size for _, _, number, size in between if size > 4096)
+        small = sum(number * size for _, _, number, size in between if size <= 4096)
+        assert large == 2 * part and small <= 4096

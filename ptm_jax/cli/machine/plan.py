@@ -9,6 +9,8 @@ Example:
   ptm plan megatron_8b --topology v5p:8x8x8 --price 4.2
   ptm plan configs/turing_nlg.py --topology v5e:16x16 --mesh fsdp=32,model=8 \
     --rules megatron_sp_fsdp
+  ptm plan megatron_8b --topology v5e:16x16*2 --mesh data=2,fsdp=32,model=8 \
+    --rules megatron_sp_fsdp
   ptm plan t5_11b --topology h200x64 --search
   ptm plan --scaling --topology v5p:8x8x8 --table scaling.md --plot scaling.png
   ptm plan --table plans.md
@@ -38,7 +40,7 @@ class Args:
     """A pod config (megatron_8b, turing_nlg, t5_11b, ...), a system of `ptm list`, or a .py
     file."""
     topology: options.Text = None
-    """Hardware: v5p:8x8x8, v6e:16x16, v5e:16x16, v4:8x8x8, h200x8, cpu:8."""
+    """Hardware: v5p:8x8x8, v6e:16x16, v5e:16x16*4 (four slices), v4:8x8x8, h200x8, cpu:8."""
     mesh: options.Text = None
     """Devices by axis, as data=64,model=8 (default: the config's, fitted to the topology)."""
     rules: options.Text = None
@@ -96,6 +98,8 @@ def run(args: Args) -> int:
     from ptm_jax.plan import summary
 
     where = topology(args.topology)
+    if args.plot is not None and where.slices > 1:
+        raise UserError(f"--plot takes one slice; leave *{where.slices} out of {args.topology}")
     result = _child(vars(args), where)
     documents = result["plans"]
     for line in result["remarks"]:
@@ -138,6 +142,8 @@ def _scaling(args: Args) -> int:
             "--scaling plans Megatron-LM's four sizes; leave the config out, or --plot its "
             "own curve"
         )
+    if where.slices > 1:
+        raise UserError(f"--scaling takes one slice; leave *{where.slices} out of {args.topology}")
     rows = scaling.family(where)
     if args.table is not None:
         Path(args.table).write_text(scaling.markdown(rows, where, args.plot), encoding="utf8")
