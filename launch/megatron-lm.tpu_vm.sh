@@ -1,5 +1,5 @@
 #!/bin/bash
-# ptm launch tpu-vm configs/megatron_lm.py --workdir /store/8b --data /store/lm --topology v5p:8x8x8 --mesh data=64,model=8 --rules megatron --setup 'source /store/env/bin/activate' --mount 10.0.0.2:/share=/store --project PROJECT --zone us-east5-a
+# ptm launch tpu-vm configs/megatron_lm.py --workdir /store/8b --data /store/lm --topology 'v5p:8x8x8*2' --mesh data=128,model=8 --rules megatron --setup 'source /store/env/bin/activate' --mount 10.0.0.2:/share=/store --project PROJECT --zone us-east5-a
 #
 #   bash megatron-lm.tpu_vm.sh     asks for the slice, starts the run, and stays to look after it
 #
@@ -9,13 +9,14 @@
 set -uo pipefail
 
 name=megatron-lm
-hosts=128
+hosts=256
 retries=3
 grace=300
 poll=${PTM_POLL:-60}
 logs=$name-logs
 where=(--project=PROJECT --zone=us-east5-a --quiet)
 slice=(--type v5p --topology 8x8x8 --runtime-version v2-alpha-tpuv5)
+nodes=("$name-0" "$name-1")
 files=$(mktemp -d)
 copied=("$files/ptm-config.py")
 trap 'rm -rf "$files"' EXIT
@@ -28,10 +29,10 @@ finish() { echo "$1" > ptm.status.new && mv ptm.status.new ptm.status; exit "$1"
 mountpoint -q /store || { sudo mkdir -p /store && sudo mount -t nfs 10.0.0.2:/share /store; } || finish 1
 export PTM_HOSTS=auto
 source /store/env/bin/activate
-set -- ptm train ptm-config.py --workdir /store/8b --data /store/lm --mesh data=64,model=8 --rules megatron
+set -- ptm train ptm-config.py --workdir /store/8b --data /store/lm --mesh data=128,model=8 --rules megatron --slices 2
 worker=$(curl -sf -H 'Metadata-Flavor: Google' \
   http://metadata.google.internal/computeMetadata/v1/instance/attributes/agent-worker-number) || worker=$(hostname)
-log=/store/8b/launch/host-$worker.log
+log=/store/8b/launch/slice-$PTM_SLICE-host-$worker.log
 # Run the command given as arguments, hand SIGTERM on to it and wait until it has saved; its output also goes to $log.
 child='' asked=''
 trap 'asked=1; [ -z "$child" ] || kill -TERM "$child"' TERM
@@ -84,7 +85,14 @@ say() { printf '%s %s\n' "$(date '+%F %T')" "$*"; }
 pause() { sleep "$1" & wait $!; }
 queued() { gcloud compute tpus queued-resources "$1" "$name" "${where[@]}" "${@:2}"; }
 state() { queued describe --format='value(state.state)' 2> /dev/null || echo NONE; }
-everywhere() { gcloud compute tpus tpu-vm ssh "$name" "${where[@]}" --worker=all --command="$1" < /dev/null; }
+everywhere() {
+  local index failed=0
+  for index in "${!nodes[@]}"; do
+    gcloud compute tpus tpu-vm ssh "${nodes[index]}" "${where[@]}" --worker=all \
+      --command="export PTM_SLICE=$index; $1" < /dev/null || failed=1
+  done
+  return "$failed"
+}
 
 # One word for each worker that answers: new, running, lost, or how its run ended.
 statuses() {
@@ -96,22 +104,28 @@ statuses() {
 }
 
 start() {
-  gcloud compute tpus tpu-vm scp "$files/ptm-run.sh" "${copied[@]}" "$name:" "${where[@]}" --worker=all || return 1
+  local node
+  for node in "${nodes[@]}"; do
+    gcloud compute tpus tpu-vm scp "$files/ptm-run.sh" "${copied[@]}" "$node:" "${where[@]}" --worker=all || return 1
+  done
   everywhere 'rm -f ptm.status; setsid nohup bash ptm-run.sh > ptm.out 2>&1 < /dev/null & sleep 1'
 }
 
-# SIGTERM, time to save, and the end of what is left.
+# SIGTERM to all nodes, time to save, and the end of what is left.
 stop() {
-  everywhere "kill -TERM \$(cat ptm.pid) 2> /dev/null
-    for ((i = 0; i < $grace; i++)); do kill -0 \$(cat ptm.pid) 2> /dev/null || exit 0; sleep 1; done
+  # shellcheck disable=SC2016 # the workers are to expand it
+  everywhere 'kill -TERM $(cat ptm.pid) 2> /dev/null' > /dev/null 2>&1
+  everywhere "for ((i = 0; i < $grace; i++)); do kill -0 \$(cat ptm.pid) 2> /dev/null || exit 0; sleep 1; done
     kill -KILL -- -\$(cat ptm.pid)" > /dev/null 2>&1
 }
 
 collect() {
   mkdir -p "$logs"
-  for ((worker = 0; worker < hosts; worker++)); do
-    gcloud compute tpus tpu-vm scp "$name:ptm.out" "$logs/attempt-$attempt-host-$worker.log" "${where[@]}" \
-      --worker="$worker" 2> /dev/null
+  for index in "${!nodes[@]}"; do
+    for ((worker = 0; worker < hosts / ${#nodes[@]}; worker++)); do
+      gcloud compute tpus tpu-vm scp "${nodes[index]}:ptm.out" \
+        "$logs/attempt-$attempt-slice-$index-host-$worker.log" "${where[@]}" --worker="$worker" 2> /dev/null
+    done
   done
   say "logs of attempt $attempt lie in $logs"
 }
@@ -144,7 +158,7 @@ while :; do
     ACTIVE) ;;
     NONE)
       say "asking for the slice"
-      queued create --node-id="$name" "${slice[@]}" || exit 1
+      queued create --node-count=2 --node-prefix="$name" "${slice[@]}" || exit 1
       pause "$poll"
       continue
       ;;

@@ -43,8 +43,8 @@ NAMES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """`hosts` machines with `devices` each, and their topology `where` if known.
-    None: all devices of a host."""
+    """`hosts` machines with `devices` each, those of all slices, and their topology `where` if
+    known. None: all devices of a host."""
 
     where: Topology | None = None
     hosts: int = 1
@@ -57,6 +57,11 @@ class Hardware:
     @property
     def total(self) -> int | None:
         return None if self.devices is None else self.hosts * self.devices
+
+    @property
+    def slices(self) -> int:
+        """The slices of the topology."""
+        return 1 if self.where is None else self.where.slices
 
     @property
     def shape(self) -> str:
@@ -86,6 +91,11 @@ def parse(text: str | None, hosts: int | None = None, devices: int | None = None
             f"{text} has {where.count} devices, which {count} hosts of {each} do not make; "
             "leave --hosts out"
         )
+    if count % where.slices and where.kind == "tpu":
+        raise UserError(
+            f"{count} hosts do not divide into the {where.slices} slices of {text}; "
+            "leave --hosts out"
+        )
     return Hardware(where=where, hosts=count, devices=each)
 
 
@@ -105,8 +115,9 @@ def _check_slice(where: Topology) -> None:
 def _of_a_host(where: Topology) -> int:
     """Returns the devices of one host: all of a CPU; up to 8 GPUs; 4 chips of a TPU VM, or a flat
     slice of up to 8."""
+    count = where.count // where.slices
     if where.kind == "cpu":
-        return where.count
+        return count
     if where.kind == "gpu":
-        return min(8, where.count)
-    return where.count if len(where.shape) == 2 and where.count <= 8 else min(4, where.count)
+        return min(8, count)
+    return count if len(where.shape) == 2 and count <= 8 else min(4, count)

@@ -33,7 +33,7 @@ VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 class Job:
     """A training run on several hosts.
 
-    config, data, overrides, mesh, rules   the arguments of `ptm train`
+    config, data, overrides, mesh, rules, slices   the arguments of `ptm train`
     workdir      folder of the run, on persistent storage that all hosts share
     text         content of the file `config`, for kinds without access to this machine's files
     setup        shell lines before the command, such as `source env/bin/activate`
@@ -55,6 +55,7 @@ class Job:
     overrides: tuple[str, ...] = ()
     mesh: str | None = None
     rules: str | None = None
+    slices: int | None = None
     text: str | None = None
     environment: tuple[tuple[str, str], ...] = ()
     setup: str = ""
@@ -120,6 +121,7 @@ class Job:
         words += ["--data", *self.data] if self.data else []
         words += ["--mesh", self.mesh] if self.mesh else []
         words += ["--rules", self.rules] if self.rules else []
+        words += ["--slices", str(self.slices)] if self.slices else []
         return words + (["--set", *self.overrides] if self.overrides else [])
 
     @property
@@ -154,6 +156,12 @@ class Job:
             raise UserError(
                 f"GKE has no nodes with {self.hardware.where.chip.name}; `ptm launch --help` "
                 "names some that it has"
+            )
+        hardware = self.hardware
+        if kind == "gke" and hardware.slices > 1 and hardware.hosts == hardware.slices:
+            raise UserError(
+                f"GKE connects slices of several hosts, and one of {hardware.where} has one; "
+                "choose larger slices, as v5e:4x4*2"
             )
         if kind in ("slurm", "local") and platform == "tpu":
             raise UserError(f"{kind} has no TPU slices; use gke or tpu-vm")

@@ -5,6 +5,9 @@ Uses the CRD jobset.x-k8s.io/v1alpha2 (https://jobset.sigs.k8s.io) and Kubernete
 `podFailurePolicy` fails the job if a pod is evicted, or if its run saved on SIGTERM and exited with
 143. The failure policy then restarts the set without counting the restart. After other failures it
 restarts at most `retries` times.
+
+Of several TPU slices each is a Job of the replicated job, on a node pool of its own; GKE sets the
+variables MEGASCALE_* of its pods ("Deploy TPU Multislices in GKE"; JobSet's "TPU Multislice").
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ CONTAINER, HOSTS, FILES = "train", "hosts", "/ptm"
 STOPPED = 143
 PORT = 29400
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-SCRIPT = 'log=$PTM_LOGS/host-$JOB_COMPLETION_INDEX.log\n{host}\nexit "$status"\n'
+SLICE = "metadata.annotations['jobset.sigs.k8s.io/job-index']"
+SCRIPT = 'log=$PTM_LOGS/{label}host-$JOB_COMPLETION_INDEX.log\n{host}\nexit "$status"\n'
 
 
 def render(job: Job) -> str:
@@ -54,9 +58,10 @@ def render(job: Job) -> str:
 def manifest(job: Job) -> dict[str, Any]:
     """Returns the JobSet as plain dicts and lists."""
     tpu = job.hardware.platform == "tpu"
-    # All pods of a set must be on one slice, because slices are not connected.
+    # All pods of a Job must be on one slice, because the links of slices are not connected.
     together = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
-    hosts = job.hardware.hosts
+    slices = job.hardware.slices if tpu else 1
+    hosts = job.hardware.hosts // slices
     saved = {"containerName": CONTAINER, "operator": "In", "values": [STOPPED]}
     preempted = {
         "name": "preempted",
@@ -87,7 +92,7 @@ def manifest(job: Job) -> dict[str, Any]:
                 "publishNotReadyAddresses": True,
             },
             "failurePolicy": {"maxRestarts": job.retries, "rules": [preempted]},
-            "replicatedJobs": [{"name": HOSTS, "replicas": 1, "template": {"spec": work}}],
+            "replicatedJobs": [{"name": HOSTS, "replicas": slices, "template": {"spec": work}}],
         },
     }
 
@@ -101,9 +106,11 @@ def _pod(job: Job) -> dict[str, Any]:
         volumes.append({"name": "config", "configMap": {"name": _config_name(job)}})
     devices = {"tpu": "google.com/tpu", "gpu": "nvidia.com/gpu"}.get(job.hardware.platform)
     amount = {devices: job.hardware.devices} if devices else {}
-    script = "\n".join(
-        part for part in (job.setup, SCRIPT.format(host=template("host.sh").rstrip())) if part
+    several = job.hardware.platform == "tpu" and job.hardware.slices > 1
+    script = SCRIPT.format(
+        host=template("host.sh").rstrip(), label="slice-$PTM_SLICE-" if several else ""
     )
+    script = "\n".join(part for part in (job.setup, script) if part)
     words = job.command(config=f"{FILES}/config.py" if job.text is not None else None)
     container = {
         "name": CONTAINER,
@@ -115,6 +122,8 @@ def _pod(job: Job) -> dict[str, Any]:
         "volumeMounts": mounts,
     }
     pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": job.grace}
+    if several:  # the hosts' own network, for messages between slices
+        pod |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     if selector := _nodes(job):
         pod["nodeSelector"] = selector
     if job.hardware.platform == "gpu":
@@ -144,7 +153,8 @@ def _nodes(job: Job) -> dict[str, str]:
 def _environment(job: Job) -> list[dict[str, Any]]:
     """Returns the environment variables of the pods.
 
-    On TPU slices GKE sets the process ids. Elsewhere they are the pods' completion indices."""
+    On TPU slices GKE sets the process ids and the numbers of the slices. Elsewhere they are the
+    pods' completion indices."""
     pairs = [("PTM_LOGS", job.logs)]
     if job.hardware.platform != "tpu" and job.hardware.hosts > 1:
         first = f"{job.name}-{HOSTS}-0-0.{job.name}:{PORT}"
@@ -159,6 +169,8 @@ def _environment(job: Job) -> list[dict[str, Any]]:
         variables.append(
             {"name": "JAX_PROCESS_ID", "valueFrom": {"fieldRef": {"fieldPath": INDEX}}}
         )
+    if job.hardware.platform == "tpu" and job.hardware.slices > 1:
+        variables.append({"name": "PTM_SLICE", "valueFrom": {"fieldRef": {"fieldPath": SLICE}}})
     return variables
 
 

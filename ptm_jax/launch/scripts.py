@@ -84,13 +84,13 @@ def slurm(job: Job) -> str:
 
 
 def tpu_vm(job: Job) -> str:
-    """Returns a script that requests a Cloud TPU slice, starts the run and watches it."""
-    names = job.hardware.names
+    """Returns a script that requests Cloud TPU slices, starts the run and watches it."""
+    names, slices = job.hardware.names, job.hardware.slices
     kind = ["--type", names.family, "--topology", job.hardware.shape]
     if (
         len(job.hardware.where.shape) == 2
     ):  # for flat slices the number of chips determines the shape
-        kind = ["--accelerator-type", f"{names.family}-{job.hardware.total}"]
+        kind = ["--accelerator-type", f"{names.family}-{job.hardware.total // slices}"]
     kind += ["--runtime-version", names.runtime, *(["--spot"] if job.spot else [])]
     config, copied = "", ""
     if job.text is not None:
@@ -104,11 +104,22 @@ def tpu_vm(job: Job) -> str:
         "project": job.project,
         "zone": job.zone,
         "slice": shlex.join(kind),
+        "node": '--node-id="$name"',
+        "nodes": '"$name"',
+        "remote": "",
+        "label": "",
         "source": shlex.quote(job.mount[0]),
         "folder": shlex.quote(job.mount[1]),
         "config": config,
         "copied": copied,
     }
+    if slices > 1:  # Cloud TPU names the nodes PREFIX-0, PREFIX-1, ...
+        values |= {
+            "node": f'--node-count={slices} --node-prefix="$name"',
+            "nodes": " ".join(f'"$name-{number}"' for number in range(slices)),
+            "remote": "slice-$PTM_SLICE-",
+            "label": "slice-$index-",
+        }
     return fill("tpu_vm.sh", values)
 
 

@@ -33,6 +33,8 @@ NODE = {
 POD = {
     "restartPolicy": one_of("Never"),
     "terminationGracePeriodSeconds": WHOLE,
+    "hostNetwork": YES,
+    "dnsPolicy": one_of("ClusterFirstWithHostNet"),
     "nodeSelector": mapping,
     "tolerations": [{"key": TEXT, "operator": one_of("Exists"), "effect": one_of("NoSchedule")}],
     "*containers": [NODE],

@@ -130,8 +130,12 @@ def test_hostile_texts_reach_slurms_tasks_unchanged(slurm):
         as_given(value, received(slurm.folder / f"received.{host}"), slurm.folder)
 
 
-# A queued resource is the file `state`, its workers are folders.
-GCLOUD = """echo "$*" | head -n 1 >> "$FAKE/calls"
+# A queued resource is the file `state`, its workers are folders: of one node all of them, of the
+# node NAME-1 the folder 1.
+GCLOUD = """workers() {
+  case ${1%%:*} in *-[0-9]) echo "$FAKE/worker/${1##*-}" | tr -d : ;; *) echo "$FAKE"/worker/* ;; esac
+}
+echo "$*" | head -n 1 >> "$FAKE/calls"
 service=$3 verb=$4
 shift 4
 case $service-$verb in
@@ -144,7 +148,7 @@ case $service-$verb in
     rm -rf "$FAKE/state" "$FAKE/worker" ;;
   tpu-vm-ssh)
     for word in "$@"; do case $word in --command=*) command=${word#--command=} ;; esac; done
-    for worker in "$FAKE"/worker/*; do (cd "$worker" && HOME=$worker bash -c "$command") & done
+    for worker in $(workers "$1"); do (cd "$worker" && HOME=$worker bash -c "$command") & done
     wait ;;
   tpu-vm-scp)
     files=() to= which=all
@@ -152,8 +156,11 @@ case $service-$verb in
       case $word in --worker=*) which=${word#--worker=} ;; --*) ;; *) files+=("$to"); to=$word ;; esac
     done
     if [ "$which" = all ]; then
-      for worker in "$FAKE"/worker/*; do cp "${files[@]:1}" "$worker"; done
-    else cp "$FAKE/worker/$which/${files[1]#*:}" "$to"; fi ;;
+      for worker in $(workers "$to"); do cp "${files[@]:1}" "$worker"; done
+    else
+      folders=($(workers "${files[1]%:*}"))
+      cp "${folders[which]}/${files[1]#*:}" "$to"
+    fi ;;
 esac"""
 # Each line of `fates` is what becomes of one attempt.
 FATE = """fate=$(sed -n "$(( $(cat "$FAKE/attempt" 2> /dev/null || echo 0) + 1 ))p" "$FAKE/fates")
@@ -202,7 +209,7 @@ def cloud(tmp_path):
         mount=("server:/x", str(tmp_path / "mount")),
     )
 
-    def call(*fates: str):
+    def call(*fates: str, value=value):
         (fake / "fates").write_text("\n".join(fates) + "\n")
         done = rendering.bash(scripts.tpu_vm(value), tmp_path, bin, FAKE=str(fake), PTM_POLL="0.1")
         calls = (fake / "calls").read_text()
@@ -238,6 +245,27 @@ def test_a_slice_runs_to_the_end(cloud):
         "--quiet --node-id=bert-base "
         "--accelerator-type v6e-8 --runtime-version v2-alpha-tpuv6e --spot"
     )
+
+
+def test_two_slices_are_two_nodes_that_run_save_and_go_on(cloud):
+    several = job(
+        words("tpu-vm", "bert_base", "--topology", "v6e:2x4*2", "--retries", "1", "--grace", "5")
+    )
+    value = dataclasses.replace(several, workdir=cloud.value.workdir, mount=cloud.value.mount)
+    mine = 'echo x >> attempts; exit "$(sed -n "$(wc -l < attempts)p" "$FAKE/fates")"'
+    rendering.executable(cloud.bin, "ptm", mine)  # the nodes start one after the other
+    done, created, names = cloud("143", "0", value=value)
+    assert done.returncode == 0 and created == 1, done.stdout + done.stderr
+    assert names == [
+        f"attempt-{attempt}-slice-{number}-host-0.log" for attempt in (1, 2) for number in (0, 1)
+    ]
+    calls = (cloud.fake / "calls").read_text()
+    assert "--node-count=2 --node-prefix=bert-base --accelerator-type v6e-8" in calls
+    assert "tpu-vm ssh bert-base-0 " in calls and "tpu-vm ssh bert-base-1 " in calls
+    assert "--node-id" not in calls
+    logs_there = sorted(path.name for path in (cloud.folder / "mount/run/launch").iterdir())
+    assert [name.partition("-host-")[0] for name in logs_there] == ["slice-0", "slice-1"]
+    assert "--slices 2" in scripts.tpu_vm(value) and "PTM_HOSTS=auto" in scripts.tpu_vm(value)
 
 
 def test_a_preempted_slice_is_asked_for_again(cloud):

@@ -108,7 +108,7 @@ def test_shellcheck_finds_nothing(kind, hostile):
 @pytest.mark.full
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize(
-    "topology", ["v5p:8x8x8", "v6e:4x4", "v5e:2x4", "h200x16", "h100x4", "cpu:8"]
+    "topology", ["v5p:8x8x8", "v6e:4x4", "v5e:16x16*4", "v5e:2x4", "h200x16", "h100x4", "cpu:8"]
 )
 def test_manifests_keep_the_schema(config, topology):
     value = job(words("gke", config, "--topology", topology))
@@ -117,7 +117,9 @@ def test_manifests_keep_the_schema(config, topology):
     assert manifest == jobset.manifest(value)
     [replicated] = manifest["spec"]["replicatedJobs"]
     work, pod = replicated["template"]["spec"], replicated["template"]["spec"]["template"]["spec"]
-    assert work["parallelism"] == work["completions"] == value.hardware.hosts
+    slices = value.hardware.slices
+    assert replicated["replicas"] == slices
+    assert work["parallelism"] == work["completions"] == value.hardware.hosts // slices
     assert work["backoffLimit"] == 0 and pod["terminationGracePeriodSeconds"] == 300
     # Kubernetes: such a policy needs pods that are not restarted in place; names are unique and
     # refer to each other.
@@ -171,6 +173,21 @@ def test_pods_know_each_other():
     assert "job-completion-index" in env["JAX_PROCESS_ID"]["fieldRef"]["fieldPath"]
     assert gpu["nodeSelector"]["cloud.google.com/gke-accelerator"] == "nvidia-h200-141gb"
     assert gpu["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 8}
+
+
+def test_slices_are_jobs_of_one_set():
+    value = job(words("gke", "bert_base", "--topology", "v5p:2x2x4*3", "--rules", "fsdp"))
+    (replicated,) = jobset.manifest(value)["spec"]["replicatedJobs"]
+    assert (replicated["replicas"], replicated["template"]["spec"]["parallelism"]) == (3, 4)
+    pod = pod_of(jobset.manifest(value))
+    assert pod["hostNetwork"] and pod["dnsPolicy"] == "ClusterFirstWithHostNet"
+    assert pod["nodeSelector"]["cloud.google.com/gke-tpu-topology"] == "2x2x4"
+    (container,) = pod["containers"]
+    assert container["args"][-4:] == ["--rules", "fsdp", "--slices", "3"]
+    fields = {v["name"]: v["valueFrom"] for v in container["env"] if "valueFrom" in v}
+    path = "metadata.annotations['jobset.sigs.k8s.io/job-index']"  # its JobIndexKey
+    assert fields == {"PTM_SLICE": {"fieldRef": {"fieldPath": path}}}
+    assert "/slice-$PTM_SLICE-host-$JOB_COMPLETION_INDEX.log" in container["command"][2]
 
 
 def test_hostile_texts_reach_local_processes_unchanged(hostile, tmp_path):
@@ -301,6 +318,36 @@ BAD = [
     ),
     ("tpu-vm", "bert_base --project p --zone z --mount n=/store", "tpu-vm needs a TPU slice"),
     ("tpu-vm", "bert_base --topology v6e:4x4", "tpu-vm needs --project and --zone and --mount"),
+    (
+        "gke",
+        "bert_base --image x --mount c=/store --topology v5e:2x4*2",
+        "GKE connects slices of several hosts, and one of v5e:2x4*2 has one",
+    ),
+    (
+        "gke",
+        "bert_base --image x --mount c=/store --topology v5e:4x4*2 --slices 4",
+        "--slices 4 contradicts --topology v5e:4x4*2; leave --slices out",
+    ),
+    (
+        "gke",
+        "bert_base --image x --mount c=/store --topology v5e:4x4 --slices 2",
+        "--topology v5e:4x4 is one slice; write --topology v5e:4x4*2",
+    ),
+    (
+        "gke",
+        "bert_base --image x --mount c=/store --topology v5e:4x4*2 --rules zero",
+        "write --rules fsdp --mesh data=2,fsdp=16",
+    ),
+    (
+        "slurm",
+        "bert_base --topology h100x16 --slices 2 --mesh fsdp=16",
+        "write --mesh data=2,fsdp=8",
+    ),
+    (
+        "tpu-vm",
+        "bert_base --topology v5e:4x4*2 --hosts 1",
+        "1 hosts do not divide into the 2 slices",
+    ),
     ("local", "bert_base --topology h100x8", "local runs several hosts on this machine's CPU"),
 ]
 
@@ -365,6 +412,9 @@ def test_topologies_make_hosts():
         "h200x16": (2, 8),
         "h200x4": (1, 4),
         "cpu:8": (1, 8),
+        "v5e:16x16*2": (128, 4),
+        "v5e:2x4*2": (2, 8),
+        "cpu:4*2": (2, 4),
     }
     found = {text: hardware.parse(text) for text in expected}
     assert {text: (value.hosts, value.devices) for text, value in found.items()} == expected

@@ -1,4 +1,4 @@
-"""Run training on several hosts: on this machine, with Slurm, on GKE, or on a Cloud TPU slice.
+"""Run training on several hosts: on this machine, with Slurm, on GKE, or on Cloud TPU slices.
 
 Prints the script or manifest; --out FILE writes it; --run submits it. A run continues after a
 preemption: on SIGTERM `ptm train` saves and exits with 143, and the job is queued again.
@@ -12,6 +12,8 @@ Example:
     --mount CLAIM=/w
   ptm launch tpu-vm bert_base --data /w/lm --workdir /w/bert --topology v6e:4x4 --spot \
     --project P --zone Z --mount NFS=/w
+  ptm launch gke bert_base --data /w/lm --workdir /w/bert --topology 'v5e:4x4*2' --rules fsdp \
+    --image IMAGE --mount CLAIM=/w
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class Args:
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
     """As for `ptm train`."""
     topology: options.Text = None
-    """v5p:8x8x8, v6e:16x16 (a TPU slice), h200x16 (GPUs, 8 per host) or cpu:8."""
+    """v5p:8x8x8 (a TPU slice), v6e:16x16*2 (two slices), h200x16 (GPUs, 8 per host) or cpu:8."""
     hosts: options.Number = None
     """Number of hosts (default: the topology's, or 1)."""
     devices: options.Number = None
@@ -53,6 +55,8 @@ class Args:
     """As for `ptm train`: data=64,model=8."""
     rules: options.Text = None
     """As for `ptm train`."""
+    slices: options.Number = None
+    """As for `ptm train` (default: the topology's)."""
     set: options.Sets = ()
     """Change fields of the config."""
     env: Annotated[
@@ -124,8 +128,9 @@ def describe(args: Args):
     machines = hardware.parse(args.topology, args.hosts, args.devices)
     if args.kind == "local" and machines.devices is None:
         machines = dataclasses.replace(machines, devices=1)
+    slices = _slices(args, config, machines)
     if config is not None:
-        _check_mesh(args.mesh, config, machines)
+        _check_mesh(args, config, machines, slices)
     file = Path(args.target)
     carried = args.kind in ("gke", "tpu-vm") and file.is_file()
     return job.Job(
@@ -139,6 +144,7 @@ def describe(args: Args):
         mount=None if args.mount is None else _mount(args.mount),
         header=f"ptm {shlex.join(_words(args))}",
         runs=runs,
+        slices=slices if slices > 1 and not runs else None,
         **{name: vars(args)[name] for name in SAME},
     )
 
@@ -150,7 +156,7 @@ def _runs_of(args: Args) -> tuple[str, ...]:
 
     if not studies.defines(args.target):
         return ()
-    if options_given := options.given(args, ("data", "mesh", "rules", "set")):
+    if options_given := options.given(args, ("data", "mesh", "rules", "slices", "set")):
         raise UserError(
             f"a study has its own experiments; write what {options_given[0]} changes into "
             f"{args.target}"
@@ -158,17 +164,41 @@ def _runs_of(args: Args) -> tuple[str, ...]:
     return tuple(name for name, _ in points.names(studies.load(args.target)))
 
 
-def _check_mesh(mesh: str | None, config, machines) -> None:
+def _slices(args: Args, config, machines) -> int:
+    """The slices of the run: those of --slices, the topology or the config.
+    Raises UserError where --slices contradicts the topology."""
+    if args.slices and machines.slices > 1 and args.slices != machines.slices:
+        raise UserError(
+            f"--slices {args.slices} contradicts --topology {args.topology}; leave --slices out"
+        )
+    slices = args.slices or (machines.slices if machines.slices > 1 else 0)
+    if slices > 1 and machines.platform == "tpu" and machines.slices == 1:
+        raise UserError(
+            f"--topology {args.topology} is one slice; write --topology {args.topology}*{slices}"
+        )
+    return slices or (1 if config is None else config.slices)
+
+
+def _check_mesh(args: Args, config, machines, slices: int) -> None:
     """Raises UserError unless the mesh of the command or the config has the size of the
-    hardware."""
-    sizes = dict(config.mesh if mesh is None else options.axes_of(mesh))
-    if sizes and machines.total is not None and math.prod(sizes.values()) != machines.total:
+    hardware and fits its slices."""
+    from ptm_jax.mesh import rules as tables
+    from ptm_jax.mesh import slices as groups
+
+    sizes = dict(config.mesh if args.mesh is None else options.axes_of(args.mesh))
+    total = machines.total
+    if sizes and total is not None and math.prod(sizes.values()) != total:
         shown = ",".join(f"{name}={size}" for name, size in sizes.items())
         raise UserError(
             f"the mesh {shown} has {math.prod(sizes.values())} devices and the hosts have "
-            f"{machines.total}; "
+            f"{total}; "
             "give --mesh or --topology another size"
         )
+    rules = args.rules or config.rules
+    if slices > 1 and not sizes and total is not None:
+        sizes = tables.default_sizes(rules, total, slices)
+    if sizes:
+        groups.check(sizes, tables.split_axes(rules), rules, slices)
 
 
 def _words(args: Args) -> list[str]:

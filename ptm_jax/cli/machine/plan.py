@@ -9,8 +9,8 @@ Example:
   ptm plan megatron_8b --topology v5p:8x8x8 --price 4.2
   ptm plan configs/turing_nlg.py --topology v5e:16x16 --mesh fsdp=32,model=8 \
     --rules megatron_sp_fsdp
-  ptm plan megatron_8b --topology v5e:16x16*2 --mesh data=2,fsdp=32,model=8 \
-    --rules megatron_sp_fsdp
+  ptm plan megatron_8b --topology 'v5e:16x16*2' \
+    --mesh data=2,fsdp=32,model=8 --rules megatron_sp_fsdp
   ptm plan t5_11b --topology h200x64 --search
   ptm plan --scaling --topology v5p:8x8x8 --table scaling.md --plot scaling.png
   ptm plan --table plans.md

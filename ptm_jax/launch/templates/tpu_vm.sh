@@ -16,6 +16,7 @@ poll=${PTM_POLL:-60}
 logs=$name-logs
 where=(--project=@@project --zone=@@zone --quiet)
 slice=(@@slice)
+nodes=(@@nodes)
 files=$(mktemp -d)
 copied=(@@copied)
 trap 'rm -rf "$files"' EXIT
@@ -31,7 +32,7 @@ mountpoint -q @@folder || { sudo mkdir -p @@folder && sudo mount -t nfs @@source
 set -- @@train
 worker=$(curl -sf -H 'Metadata-Flavor: Google' \
   http://metadata.google.internal/computeMetadata/v1/instance/attributes/agent-worker-number) || worker=$(hostname)
-log=@@logs/host-$worker.log
+log=@@logs/@@{remote}host-$worker.log
 @@host
 finish "$status"
 @@end
@@ -41,7 +42,14 @@ say() { printf '%s %s\n' "$(date '+%F %T')" "$*"; }
 pause() { sleep "$1" & wait $!; }
 queued() { gcloud compute tpus queued-resources "$1" "$name" "${where[@]}" "${@:2}"; }
 state() { queued describe --format='value(state.state)' 2> /dev/null || echo NONE; }
-everywhere() { gcloud compute tpus tpu-vm ssh "$name" "${where[@]}" --worker=all --command="$1" < /dev/null; }
+everywhere() {
+  local index failed=0
+  for index in "${!nodes[@]}"; do
+    gcloud compute tpus tpu-vm ssh "${nodes[index]}" "${where[@]}" --worker=all \
+      --command="export PTM_SLICE=$index; $1" < /dev/null || failed=1
+  done
+  return "$failed"
+}
 
 # One word for each worker that answers: new, running, lost, or how its run ended.
 statuses() {
@@ -53,22 +61,28 @@ statuses() {
 }
 
 start() {
-  gcloud compute tpus tpu-vm scp "$files/ptm-run.sh" "${copied[@]}" "$name:" "${where[@]}" --worker=all || return 1
+  local node
+  for node in "${nodes[@]}"; do
+    gcloud compute tpus tpu-vm scp "$files/ptm-run.sh" "${copied[@]}" "$node:" "${where[@]}" --worker=all || return 1
+  done
   everywhere 'rm -f ptm.status; setsid nohup bash ptm-run.sh > ptm.out 2>&1 < /dev/null & sleep 1'
 }
 
-# SIGTERM, time to save, and the end of what is left.
+# SIGTERM to all nodes, time to save, and the end of what is left.
 stop() {
-  everywhere "kill -TERM \$(cat ptm.pid) 2> /dev/null
-    for ((i = 0; i < $grace; i++)); do kill -0 \$(cat ptm.pid) 2> /dev/null || exit 0; sleep 1; done
+  # shellcheck disable=SC2016 # the workers are to expand it
+  everywhere 'kill -TERM $(cat ptm.pid) 2> /dev/null' > /dev/null 2>&1
+  everywhere "for ((i = 0; i < $grace; i++)); do kill -0 \$(cat ptm.pid) 2> /dev/null || exit 0; sleep 1; done
     kill -KILL -- -\$(cat ptm.pid)" > /dev/null 2>&1
 }
 
 collect() {
   mkdir -p "$logs"
-  for ((worker = 0; worker < hosts; worker++)); do
-    gcloud compute tpus tpu-vm scp "$name:ptm.out" "$logs/attempt-$attempt-host-$worker.log" "${where[@]}" \
-      --worker="$worker" 2> /dev/null
+  for index in "${!nodes[@]}"; do
+    for ((worker = 0; worker < hosts / ${#nodes[@]}; worker++)); do
+      gcloud compute tpus tpu-vm scp "${nodes[index]}:ptm.out" \
+        "$logs/attempt-$attempt-@@{label}host-$worker.log" "${where[@]}" --worker="$worker" 2> /dev/null
+    done
   done
   say "logs of attempt $attempt lie in $logs"
 }
@@ -101,7 +115,7 @@ while :; do
     ACTIVE) ;;
     NONE)
       say "asking for the slice"
-      queued create --node-id="$name" "${slice[@]}" || exit 1
+      queued create @@node "${slice[@]}" || exit 1
       pause "$poll"
       continue
       ;;
