@@ -1,0 +1,1 @@
+"""Likelihoods of words and sentences under a language model."""

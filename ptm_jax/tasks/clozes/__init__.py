@@ -1,0 +1,1 @@
+"""Cloze tests: what a language model knows without training."""
