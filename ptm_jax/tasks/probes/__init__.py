@@ -1,0 +1,1 @@
+"""Probes: what the states of a frozen encoder hold, layer by layer."""

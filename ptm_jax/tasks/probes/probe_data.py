@@ -1,0 +1,142 @@
+"""Sentences of words with labels or trees, for probes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.data.trees import treebanks
+from ptm_jax.tasks.formats import tabular
+
+COLUMNS = {"upos": 3, "xpos": 4, "deprel": 7}
+"""Columns of CoNLL-U with a label of each word; other names are features of column 6."""
+ARCS = ("arc", "arc-label")
+"""Labels of a pair of words: whether the second is the head of the first, and the relation."""
+
+
+class Sentence(NamedTuple):
+    """Words, their columns, and the places of their heads (-1: the root; None: no tree)."""
+
+    words: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    heads: tuple[int, ...] | None
+    place: str
+
+
+class Labelled(NamedTuple):
+    """Labels of words, or of pairs of words.
+
+    words   [n, 1 or 2] int64: numbers of words, counted through all sentences
+    labels  [n] names
+    """
+
+    words: np.ndarray
+    labels: np.ndarray
+
+
+def sentences_of(file: Path) -> list[Sentence]:
+    """Returns the sentences of CoNLL-U (.conllu), else of lines with a word first and a tag last,
+    with blank lines between sentences. Raises UserError with the place."""
+    if file.suffix != ".conllu":
+        return list(_of_columns(file))
+    rows = _rows_of(file)
+    return [
+        Sentence(tree.words, tuple(next(rows)), tree.heads, tree.place)
+        for tree in treebanks.read(file)
+    ]
+
+
+def labelled(sentences: Sequence[Sentence], label: str, seed: int = 0) -> Labelled:
+    """Returns the labels of the words or pairs of sentences.
+
+    label  "upos", "xpos", "deprel" or a feature of CoNLL-U, as "Number": words without it are left
+           out; "tag" of other files; "arc": each word with its head, and with another word that is
+           drawn; "arc-label": the relation of each word and its head
+
+    Raises UserError for a label that no word has.
+    """
+    words, labels, first = [], [], 0
+    draw = np.random.default_rng(seed)
+    for sentence in sentences:
+        for pair, name in _of_sentence(sentence, label, draw):
+            words.append([first + place for place in pair])
+            labels.append(name)
+        first += len(sentence.words)
+    if not labels:
+        raise unknown("label", label, _names(sentences))
+    return Labelled(np.array(words, np.int64), np.array(labels))
+
+
+def _of_sentence(
+    sentence: Sentence, label: str, draw: np.random.Generator
+) -> Iterator[tuple[tuple[int, ...], str]]:
+    if label in ARCS:
+        if sentence.heads is None:
+            raise UserError(
+                f"{sentence.place}: there are no heads; {label} reads CoNLL-U (.conllu)"
+            )
+        for word, head in enumerate(sentence.heads):
+            if head < 0:
+                continue
+            if label == "arc-label":
+                yield (word, head), sentence.rows[word][7].partition(":")[0]
+                continue
+            yield (word, head), "head"
+            others = [i for i in range(len(sentence.words)) if i not in (word, head)]
+            if others:
+                yield (word, int(draw.choice(others))), "none"
+        return
+    for place, row in enumerate(sentence.rows):
+        if sentence.heads is None:
+            value = row[-1] if label == "tag" else ""
+        elif label in COLUMNS:
+            value = row[COLUMNS[label]]
+            value = value.partition(":")[0] if label == "deprel" else value
+        else:
+            value = _features(row).get(label, "")
+        if value not in ("", "_"):
+            yield (place,), value
+
+
+def _features(row: Sequence[str]) -> dict[str, str]:
+    return dict(part.split("=", 1) for part in row[5].split("|") if "=" in part)
+
+
+def _names(sentences: Sequence[Sentence]) -> list[str]:
+    if any(sentence.heads is None for sentence in sentences):
+        return ["tag"]
+    features = {name for one in sentences for row in one.rows for name in _features(row)}
+    return [*COLUMNS, *ARCS, *sorted(features)]
+
+
+def _rows_of(file: Path) -> Iterator[list[tuple[str, ...]]]:
+    """Yields the columns of the words of each sentence, for a file that `treebanks` reads."""
+    rows: list[tuple[str, ...]] = []
+    for line in [*tabular.text_of(file).split("\n"), ""]:
+        fields = tuple(line.rstrip("\r").split("\t"))
+        if fields[0].isdecimal():
+            rows.append(fields)
+        elif not line.strip() and rows:
+            yield rows
+            rows = []
+
+
+def _of_columns(file: Path) -> Iterator[Sentence]:
+    rows: list[tuple[str, ...]] = []
+    first = 1
+    for number, line in enumerate([*tabular.text_of(file).split("\n"), ""], 1):
+        fields = tuple(line.split())
+        if fields and fields[0] != "-DOCSTART-":
+            if len(fields) < 2:
+                raise UserError(
+                    f"{file}:{number}: a word without a tag; expected at least 2 columns"
+                )
+            first = first if rows else number
+            rows.append(fields)
+        elif rows:
+            yield Sentence(tuple(row[0] for row in rows), tuple(rows), None, f"{file}:{first}")
+            rows = []

@@ -1,0 +1,216 @@
+"""`ptm probe`: figures of each layer of a frozen encoder, with their baselines, and a picture."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ptm_jax.core import cache
+from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.tasks.probes import linear_probes, probe_data, tree_probes, word_states
+from ptm_jax.tasks.probes.probe_data import Labelled, Sentence
+from ptm_jax.tasks.probes.tree_probes import ParsedStates
+
+if TYPE_CHECKING:
+    from ptm_jax.inference.pretrained import Pretrained
+
+BY = ("labels", "structural")
+HELD = 5
+"""Every so many sentences of a single file one is held out."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked of a model.
+
+    by      "labels": linear probes of `label`; "structural": trees
+    data    training and held-out sentences; of one file every fifth sentence is held out
+    bits    whether the labels' description length is measured
+    rank    of the structural probes; None: the width of the states
+    """
+
+    by: str
+    data: tuple[str, ...]
+    label: str = "upos"
+    bits: bool = False
+    rank: int | None = None
+    batch: int = 32
+    seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Figures of the layers.
+
+    layers     {figure: its values [N+1]}; layer 0 has the embeddings
+    baselines  {name: value}, of no layer or of all layers together
+    counts     {name: number} of sentences, words and labels
+    """
+
+    layers: Mapping[str, np.ndarray]
+    baselines: Mapping[str, float]
+    counts: Mapping[str, int]
+
+
+def answered(model: Pretrained, question: Question) -> Answer:
+    """Trains the probes, and returns their figures on the held-out sentences. Raises UserError."""
+    if question.by not in BY:
+        raise unknown("probe", question.by, BY)
+    if not 1 <= len(question.data) <= 2:
+        raise UserError("give one file, of which a fifth is held out, or two: to train, held out")
+    if not model.module.encoder or model.module.encoder.gives_vectors:
+        raise UserError(f"{model.system.name} has no layers of states for words; take an encoder")
+    train, held = _divided([probe_data.sentences_of(Path(file)) for file in question.data])
+    parts, home = {}, cache.home()
+    folder = None if home is None else home / "probes"
+    for name, sentences in (("train", train), ("held", held)):
+        words = [sentence.words for sentence in sentences]
+        states = word_states.of_sentences(model, words, folder, question.batch)
+        parts[name] = [sentences[i] for i in states.kept], states.states
+    left = len(train) + len(held) - sum(len(sentences) for sentences, _ in parts.values())
+    counts = {
+        "sentences": len(parts["train"][0]), "held out": len(parts["held"][0]), "too long": left,
+    }  # fmt: skip
+    probe = _labels if question.by == "labels" else _trees
+    return probe(question, *parts["train"], *parts["held"], counts)
+
+
+def _divided(files: Sequence[Sequence[Sentence]]) -> tuple[list[Sentence], list[Sentence]]:
+    if len(files) == 2:
+        return list(files[0]), list(files[1])
+    train = [one for i, one in enumerate(files[0]) if i % HELD != HELD - 1]
+    held = list(files[0][HELD - 1 :: HELD])
+    if not held:
+        raise UserError(
+            f"there are {len(train)} sentences; at least {HELD} are needed, or two files"
+        )
+    return train, held
+
+
+def _labels(
+    question: Question, train: Sequence[Sentence], states: np.ndarray, held: Sequence[Sentence],
+    held_states: np.ndarray, counts: dict[str, int],
+) -> Answer:  # fmt: skip
+    parts = [probe_data.labelled(part, question.label, question.seed) for part in (train, held)]
+    names = sorted({*parts[0].labels})
+    if len(names) < 2:
+        raise UserError(f"the label {question.label} has the one value {names[0]} in the sentences")
+    unseen = ~np.isin(parts[1].labels, names)
+    parts[1] = Labelled(parts[1].words[~unseen], parts[1].labels[~unseen])
+    if not len(parts[1].labels):
+        raise UserError(f"no held-out word has a {question.label} of the training sentences")
+    ids = [np.searchsorted(names, part.labels).astype(np.int32) for part in parts]
+    rows = [
+        _features(several, part.words)
+        for several, part in zip((states, held_states), parts, strict=True)
+    ]
+    probe = linear_probes.train(rows[0], ids[0], len(names), seed=question.seed)
+    layers = {"accuracy": linear_probes.accuracy(probe, rows[1], ids[1])}
+    types = [_types(part, sentences) for part, sentences in zip(parts, (train, held), strict=True)]
+    drawn = linear_probes.control([*types[0], *types[1]], ids[0], question.seed)
+    drawn_train, drawn_held = drawn[: len(ids[0])], drawn[len(ids[0]) :]
+    fake = linear_probes.train(rows[0], drawn_train, len(names), seed=question.seed)
+    layers["control task"] = linear_probes.accuracy(fake, rows[1], drawn_held)
+    layers["selectivity"] = layers["accuracy"] - layers["control task"]
+    if question.bits:
+        length = linear_probes.description_length(rows[0], ids[0], len(names), question.seed)
+        layers["bits a label"] = length / len(ids[0])
+        layers["compression"] = len(ids[0]) * np.log2(len(names)) / length
+    mixed = linear_probes.train(rows[0], ids[0], len(names), mixed=True, seed=question.seed)
+    layers["layers 0 to n"] = linear_probes.accuracy(mixed, rows[1], ids[1])
+    baselines = {
+        "most frequent label": float(np.mean(ids[1] == np.bincount(ids[0]).argmax())),
+        "most frequent label of the word": _of_word(types, ids),
+        "expected layer": linear_probes.expected_layer(layers["layers 0 to n"]),
+        "centre of gravity": linear_probes.centre_of_gravity(mixed),
+    }
+    counts |= {"labels": len(names), "train": len(ids[0]), "test": len(ids[1])}
+    return Answer(layers=layers, baselines=baselines, counts=counts)
+
+
+def _features(states: np.ndarray, words: np.ndarray) -> np.ndarray:
+    """Returns the states of words [n, N+1, D], or of pairs [n, N+1, 3D]: both words and their
+    product (Liu et al. 2019, section 3)."""
+    if words.shape[1] == 1:
+        return np.asarray(states)[words[:, 0]]
+    first, second = (np.asarray(states)[words[:, side]] for side in (0, 1))
+    return np.concatenate([first, second, first * second], -1)
+
+
+def _types(part: Labelled, sentences: Sequence[Sentence]) -> list[str]:
+    """Returns the word of each label, or both words of a pair."""
+    words = [word.lower() for sentence in sentences for word in sentence.words]
+    return [" ".join(words[i] for i in row) for row in part.words]
+
+
+def _of_word(types: Sequence[Sequence[str]], ids: Sequence[np.ndarray]) -> float:
+    """The accuracy of each word's most frequent label in the training sentences."""
+    counts: dict[str, Counter] = defaultdict(Counter)
+    for word, index in zip(types[0], ids[0].tolist(), strict=True):
+        counts[word][index] += 1
+    common = int(np.bincount(ids[0]).argmax())
+    best = {word: several.most_common(1)[0][0] for word, several in counts.items()}
+    return float(np.mean([best.get(w, common) == i for w, i in zip(types[1], ids[1], strict=True)]))
+
+
+def _trees(
+    question: Question, train: Sequence[Sentence], states: np.ndarray, held: Sequence[Sentence],
+    held_states: np.ndarray, counts: dict[str, int],
+) -> Answer:  # fmt: skip
+    parsed, test = _parsed(train, states), _parsed(held, held_states)
+    if len(parsed) < 2 or not test:
+        raise UserError(
+            "the structural probe needs at least two sentences of two words, and one held out"
+        )
+    stop = max(1, len(parsed) // 10)
+    layers: dict[str, np.ndarray] = {}
+    for depth, scores in ((False, tree_probes.distance_scores), (True, tree_probes.depth_scores)):
+        b = tree_probes.train(
+            parsed[stop:], parsed[:stop], depth=depth, rank=question.rank, seed=question.seed
+        )
+        layers |= scores(test, b)
+    baselines = {"uuas of a chain": tree_probes.chain_uuas(test)}
+    return Answer(layers=layers, baselines=baselines, counts=counts)
+
+
+def _parsed(sentences: Sequence[Sentence], states: np.ndarray) -> list[ParsedStates]:
+    parsed, first = [], 0
+    for sentence in sentences:
+        if sentence.heads is None:
+            raise UserError(
+                f"{sentence.place}: there are no trees; --by structural reads CoNLL-U (.conllu)"
+            )
+        marks = np.array([row[3] in tree_probes.PUNCTUATION for row in sentence.rows])
+        last = first + len(sentence.words)
+        if len(sentence.words) > 1:
+            parsed.append(ParsedStates(states[first:last], sentence.heads, marks))
+        first = last
+    return parsed
+
+
+def draw(answer: Answer, title: str, path: Path) -> None:
+    """Writes a picture: a curve of each figure over the layers."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6, 4))
+    marks = "o", "s", "^", "D", "v", "P"
+    shown = [name for name in answer.layers if name not in ("bits a label", "compression")]
+    for name, mark in zip(shown, marks, strict=False):
+        axes.plot(answer.layers[name], marker=mark, label=name)
+    for name, value in answer.baselines.items():
+        if 0 <= value <= 1:
+            axes.axhline(value, color="grey", linestyle=":", linewidth=1)
+            axes.annotate(name, (0, value), fontsize=8, color="grey", va="bottom")
+    axes.set(xlabel="layer", title=title, ylim=(min(0, *axes.get_ylim()), 1))
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path)
+    pyplot.close(figure)

@@ -1,0 +1,213 @@
+"""Probes: planted knowledge is read back, figures against scipy, scikit-learn and by hand, and the
+command."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.sparse.csgraph import shortest_path
+from sklearn.metrics import log_loss
+
+import ptm_jax
+from ptm_jax.cli.main import main
+from ptm_jax.core.errors import UserError
+from ptm_jax.tasks.probes import linear_probes, probe_data, probing, tree_probes, word_states
+from ptm_jax.tasks.probes.tree_probes import ParsedStates
+
+LINE = "{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t_\t_"
+
+
+def heads_of(draw, count):
+    """A random tree: each word hangs on one that was there before; the words are shuffled."""
+    order = draw.permutation(count)
+    heads = [-1] * count
+    for n in range(1, count):
+        heads[order[n]] = int(order[draw.integers(0, n)])
+    return tuple(heads)
+
+
+def planted(draw, heads, width=40, strength=1.0):
+    """States whose squared distances in 20 directions are those of the tree: a word is the sum of
+    a direction for each edge up to the root. Two layers: noise alone, and noise beside it."""
+    count = len(heads)
+    paths = np.zeros((count, 20))
+    for word in range(count):
+        node = word
+        while heads[node] >= 0:
+            paths[word, node] = 1
+            node = heads[node]
+    turn = np.linalg.qr(np.random.default_rng(5).normal(size=(width, width)))[0]
+    noise = draw.normal(size=(2, count, width - 20))
+    parts = np.stack([np.concatenate([on * strength * paths, noise[on]], 1) for on in (0, 1)])
+    return ParsedStates((parts @ turn).transpose(1, 0, 2), heads, np.zeros(count, bool))
+
+
+def conllu(path, sentences):
+    rows = []
+    for words in sentences:
+        for number, (word, tag, head) in enumerate(words, 1):
+            feats = "Number=Sing" if tag == "NOUN" else "_"
+            rows.append(
+                LINE.format(number, word, word, tag, tag, feats, head, "dep" if head else "root")
+            )
+        rows.append("")
+    path.write_text("\n".join(rows))
+    return path
+
+
+@pytest.mark.full
+def test_the_structural_probe_reads_a_planted_tree():
+    draw = np.random.default_rng(0)
+    several = [
+        planted(draw, heads_of(draw, int(n)), strength=3.0) for n in draw.integers(5, 16, 440)
+    ]
+    b = tree_probes.train(several[40:], several[20:40], rank=24)
+    scores = tree_probes.distance_scores(several[:20], b)
+    assert scores["uuas"][1] > 0.95 and scores["dspr"][1] > 0.95
+    assert scores["uuas"][0] < 0.45 and abs(scores["dspr"][0]) < 0.3
+    b = tree_probes.train(several[40:], several[20:40], depth=True, rank=24)
+    scores = tree_probes.depth_scores(several[:20], b)
+    assert scores["root"][1] > 0.9 and scores["nspr"][1] > 0.9 and scores["root"][0] < 0.5
+
+
+def test_distances_edges_and_correlations():
+    """Scipy's shortest paths; the tree of a table by hand; a chain."""
+    draw = np.random.default_rng(1)
+    for count in (1, 2, 9, 17):
+        heads = heads_of(draw, count)
+        table = np.zeros((count, count))
+        for word, head in enumerate(heads):
+            if head >= 0:
+                table[word, head] = 1
+        wanted = shortest_path(table, directed=False, unweighted=True)
+        np.testing.assert_array_equal(tree_probes.distances(heads), wanted)
+        np.testing.assert_array_equal(tree_probes.depths(heads), wanted[heads.index(-1)])
+    words = np.array([0, 1, 3])
+    table = np.array([[0, 4, 0, 1], [4, 0, 0, 2], [0, 0, 0, 0], [1, 2, 0, 0.0]])
+    assert tree_probes.spanning_edges(table, words) == {(0, 3), (1, 3)}
+    marks = np.array([False, False, True, False])
+    sentence = ParsedStates(np.zeros((4, 1, 2)), (3, 3, 3, -1), marks)
+    assert tree_probes.chain_uuas([sentence]) == 0.5
+    exact = ParsedStates(
+        np.array([[[0.0]], [[1.0]], [[2.0]], [[3.0]]]), (-1, 0, 1, 2), marks & False
+    )
+    scores = tree_probes.distance_scores([exact], np.ones((1, 1, 1)))
+    assert scores["uuas"][0] == 1.0 and np.isnan(scores["dspr"][0])  # shorter than five words
+
+
+@pytest.mark.full
+def test_linear_probes_find_the_layer_with_the_labels():
+    draw = np.random.default_rng(2)
+    labels = draw.integers(0, 3, 600).astype(np.int32)
+    states = draw.normal(size=(600, 4, 8)).astype(np.float32)
+    states[:, 2, :3] += 3 * np.eye(3)[labels]
+    probe = linear_probes.train(states[:500], labels[:500], 3)
+    accuracy = linear_probes.accuracy(probe, states[500:], labels[500:])
+    assert accuracy[2] > 0.9 and all(accuracy[[0, 1, 3]] < 0.5)
+    rows = np.arange(500, 600)
+    bits = linear_probes.bits(probe, states, labels, rows)
+    logits = np.asarray(linear_probes._logits(probe, states[rows].transpose(1, 0, 2)))
+    chances = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    for layer in range(4):
+        wanted = log_loss(labels[rows], chances[layer], labels=[0, 1, 2]) / np.log(2)
+        assert bits[layer] == pytest.approx(wanted, rel=1e-4)
+    mixed = linear_probes.train(states[:500], labels[:500], 3, mixed=True)
+    scores = linear_probes.accuracy(mixed, states[500:], labels[500:])
+    assert 1.7 < linear_probes.expected_layer(scores) < 2.4
+    assert 1.5 < linear_probes.centre_of_gravity(mixed) < 2.5
+    length = linear_probes.description_length(states[:300], labels[:300], 3)
+    assert length[2] < 0.7 * 300 * np.log2(3) < length[0]
+
+
+def test_the_online_code_adds_its_blocks(monkeypatch):
+    """Voita and Titov 2020, Eq. 3: log2 K bits in the first block, those of the probe in others."""
+    seen = []
+
+    def train(states, labels, classes, seed=0):
+        seen.append(len(states))
+        return len(states)
+
+    monkeypatch.setattr(linear_probes, "train", train)
+    monkeypatch.setattr(
+        linear_probes, "bits", lambda probe, states, labels, rows: np.full(2, 1 / probe)
+    )
+    total = linear_probes.description_length(np.zeros((1000, 2, 1)), np.zeros(1000, int), 4)
+    assert seen == [1, 2, 4, 8, 16, 32, 62, 125, 250, 500]
+    ends = [*seen, 1000]
+    wanted = 2.0 + sum((b - a) / a for a, b in zip(ends, ends[1:], strict=False))
+    np.testing.assert_allclose(total, wanted)
+
+
+def test_a_control_task_has_a_label_for_each_word():
+    words = ["a", "b", "a", "c", "b", "a"] * 50
+    labels = np.array([0, 0, 0, 0, 0, 1] * 50)
+    drawn = linear_probes.control(words, labels, seed=3)
+    assert all(len({*drawn[np.array(words) == word]}) == 1 for word in "abc")
+    many = linear_probes.control([f"w{i}" for i in range(2000)], labels)
+    assert abs(many.mean() - 1 / 6) < 0.03
+    assert linear_probes.expected_layer(np.array([0.5, 0.7, 0.8, 0.8])) == pytest.approx(4 / 3)
+
+
+def test_labels_of_conllu(tmp_path):
+    file = conllu(tmp_path / "a.conllu", [
+        [("the", "DET", 2), ("dogs", "NOUN", 3), ("bark", "VERB", 0)], [("go", "VERB", 0)],
+    ])  # fmt: skip
+    sentences = probe_data.sentences_of(file)
+    assert [one.heads for one in sentences] == [(1, 2, -1), (-1,)]
+    tags = probe_data.labelled(sentences, "upos")
+    assert tags.labels.tolist() == ["DET", "NOUN", "VERB", "VERB"]
+    assert tags.words[:, 0].tolist() == [0, 1, 2, 3]
+    assert probe_data.labelled(sentences, "Number").words.tolist() == [[1]]
+    assert probe_data.labelled(sentences, "arc-label").words.tolist() == [[0, 1], [1, 2]]
+    arcs = probe_data.labelled(sentences, "arc")
+    assert arcs.labels.tolist() == ["head", "none"] * 2
+    assert arcs.words.tolist() == [[0, 1], [0, 2], [1, 2], [1, 0]]
+    with pytest.raises(UserError, match="'upso'.*Did you mean 'upos'"):
+        probe_data.labelled(sentences, "upso")
+    (tmp_path / "b.txt").write_text("-DOCSTART- O\n\nParis B-LOC\nis O\n\n")
+    (sentence,) = probe_data.sentences_of(tmp_path / "b.txt")
+    assert probe_data.labelled([sentence], "tag").labels.tolist() == ["B-LOC", "O"]
+    with pytest.raises(UserError, match="b.txt:3: there are no heads"):
+        probe_data.labelled([sentence], "arc")
+
+
+@pytest.mark.full
+def test_states_of_words_and_the_command(published, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PTM_CACHE", str(tmp_path / "cache"))
+    model = ptm_jax.load(published)
+    words = ["the", "film", "was", "very", "funny"]
+    states = word_states.of_sentences(model, [words, ["a"] * 200], tmp_path / "kept")
+    assert states.kept == (0,)
+    (layers,) = model.encode([" ".join(words)], layers=True)
+    sizes = [len(row) for row in model.tokenizer.encode_batch(words)]
+    ends = np.cumsum(sizes)
+    for number, (size, end) in enumerate(zip(sizes, ends, strict=True)):
+        wanted = layers[:, end - size : end].mean(1)
+        np.testing.assert_allclose(states.states[number], wanted, atol=2e-3)
+    draw = np.random.default_rng(0)
+    sentences = []
+    for _ in range(30):
+        heads = heads_of(draw, 6)
+        names = draw.choice(["the", "film", "was", "bad", "plot"], 6)
+        sentences.append([(w, "NOUN" if w in ("film", "plot") else "X", h + 1)
+                          for w, h in zip(names, heads, strict=True)])  # fmt: skip
+    file = conllu(tmp_path / "a.conllu", sentences)
+    command = ["probe", str(published), "--data", str(file)]
+    assert main([*command, "--json", "--out", str(tmp_path / "out")]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["layers"]["accuracy"][0] > 0.9 > printed["baselines"]["most frequent label"]
+    assert json.loads((tmp_path / "out" / "probe.json").read_text()) == printed
+    assert (tmp_path / "out" / "probe.png").stat().st_size > 1000
+    assert main([*command, "--by", "structural"]) == 0
+    assert "uuas of a chain" in capsys.readouterr().out
+    assert len(list((tmp_path / "cache" / "probes").glob("*.npy"))) == 2
+    for more, wanted in (
+        (["--label", "Tense"], "unknown label 'Tense'"),
+        (["--rank", "2"], "--rank is for --by structural"),
+        (["--by", "structural", "--bits"], "--bits is for --by labels"),
+    ):
+        assert main([*command, *more]) == 1
+        said = capsys.readouterr().err
+        assert wanted in said and said.count("\n") == 1
+    with pytest.raises(UserError, match="unknown probe"):
+        probing.answered(model, probing.Question(by="trees", data=(str(file),)))
