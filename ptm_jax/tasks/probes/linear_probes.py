@@ -80,7 +80,7 @@ def train(
         for rows in _batches(draw.permutation(train_rows), size):
             block, weights = _block(states, rows, size)
             targets = np.pad(labels[rows], (0, size - len(rows)))
-            free, moments = _step(free, moments, probe, block, targets, weights, learning_rate)
+            free, moments = _step((free, moments), probe, (block, targets, weights), learning_rate)
         current = probe._replace(**free)
         loss = bits(current, states, labels, held_rows if held else train_rows)
         better = loss < best_loss - 1e-4
@@ -197,13 +197,14 @@ def _loss(probe: Probe, block: Array, targets: Array, weights: Array) -> Array:
     return (losses * weights).sum(-1) / jnp.maximum(weights.sum(), 1)
 
 
-@functools.partial(jax.jit, static_argnums=6)
+@functools.partial(jax.jit, static_argnums=3)
 def _step(
-    free: dict, moments: optax.OptState, probe: Probe, block: Array, targets: Array,
-    weights: Array, learning_rate: float,
-) -> tuple[dict, optax.OptState]:  # fmt: skip
-    def total(free):
-        return _loss(probe._replace(**free), block, targets, weights).sum()
+    state: tuple[dict, optax.OptState], probe: Probe, batch: tuple[Array, Array, Array], rate: float
+) -> tuple[dict, optax.OptState]:
+    free, moments = state
 
-    updates, moments = optax.adam(learning_rate).update(jax.grad(total)(free), moments, free)
+    def total(free):
+        return _loss(probe._replace(**free), *batch).sum()
+
+    updates, moments = optax.adam(rate).update(jax.grad(total)(free), moments, free)
     return optax.apply_updates(free, updates), moments

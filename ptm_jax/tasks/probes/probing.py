@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -57,6 +57,13 @@ class Answer:
     counts: Mapping[str, int]
 
 
+class Part(NamedTuple):
+    """Sentences, and the states [words, N+1, D] of their words."""
+
+    sentences: Sequence[Sentence]
+    states: np.ndarray
+
+
 def answered(model: Pretrained, question: Question) -> Answer:
     """Trains the probes, and returns their figures on the held-out sentences. Raises UserError."""
     if question.by not in BY:
@@ -66,18 +73,15 @@ def answered(model: Pretrained, question: Question) -> Answer:
     if not model.module.encoder or model.module.encoder.gives_vectors:
         raise UserError(f"{model.system.name} has no layers of states for words; take an encoder")
     train, held = _divided([probe_data.sentences_of(Path(file)) for file in question.data])
-    parts, home = {}, cache.home()
+    parts, home = [], cache.home()
     folder = None if home is None else home / "probes"
-    for name, sentences in (("train", train), ("held", held)):
+    for sentences in (train, held):
         words = [sentence.words for sentence in sentences]
         states = word_states.of_sentences(model, words, folder, question.batch)
-        parts[name] = [sentences[i] for i in states.kept], states.states
-    left = len(train) + len(held) - sum(len(sentences) for sentences, _ in parts.values())
-    counts = {
-        "sentences": len(parts["train"][0]), "held out": len(parts["held"][0]), "too long": left,
-    }  # fmt: skip
-    probe = _labels if question.by == "labels" else _trees
-    return probe(question, *parts["train"], *parts["held"], counts)
+        parts.append(Part([sentences[i] for i in states.kept], states.states))
+    counts = {"sentences": len(parts[0].sentences), "held out": len(parts[1].sentences)}
+    counts["too long"] = len(train) + len(held) - sum(counts.values())
+    return (_labels if question.by == "labels" else _trees)(question, *parts, counts)
 
 
 def _divided(files: Sequence[Sequence[Sentence]]) -> tuple[list[Sentence], list[Sentence]]:
@@ -92,11 +96,9 @@ def _divided(files: Sequence[Sequence[Sentence]]) -> tuple[list[Sentence], list[
     return train, held
 
 
-def _labels(
-    question: Question, train: Sequence[Sentence], states: np.ndarray, held: Sequence[Sentence],
-    held_states: np.ndarray, counts: dict[str, int],
-) -> Answer:  # fmt: skip
-    parts = [probe_data.labelled(part, question.label, question.seed) for part in (train, held)]
+def _labels(question: Question, train: Part, held: Part, counts: dict[str, int]) -> Answer:
+    both = train, held
+    parts = [probe_data.labelled(one.sentences, question.label, question.seed) for one in both]
     names = sorted({*parts[0].labels})
     if len(names) < 2:
         raise UserError(f"the label {question.label} has the one value {names[0]} in the sentences")
@@ -105,13 +107,10 @@ def _labels(
     if not len(parts[1].labels):
         raise UserError(f"no held-out word has a {question.label} of the training sentences")
     ids = [np.searchsorted(names, part.labels).astype(np.int32) for part in parts]
-    rows = [
-        _features(several, part.words)
-        for several, part in zip((states, held_states), parts, strict=True)
-    ]
+    rows = [_features(one.states, part.words) for one, part in zip(both, parts, strict=True)]
     probe = linear_probes.train(rows[0], ids[0], len(names), seed=question.seed)
     layers = {"accuracy": linear_probes.accuracy(probe, rows[1], ids[1])}
-    types = [_types(part, sentences) for part, sentences in zip(parts, (train, held), strict=True)]
+    types = [_types(part, one.sentences) for one, part in zip(both, parts, strict=True)]
     drawn = linear_probes.control([*types[0], *types[1]], ids[0], question.seed)
     drawn_train, drawn_held = drawn[: len(ids[0])], drawn[len(ids[0]) :]
     fake = linear_probes.train(rows[0], drawn_train, len(names), seed=question.seed)
@@ -158,11 +157,8 @@ def _of_word(types: Sequence[Sequence[str]], ids: Sequence[np.ndarray]) -> float
     return float(np.mean([best.get(w, common) == i for w, i in zip(types[1], ids[1], strict=True)]))
 
 
-def _trees(
-    question: Question, train: Sequence[Sentence], states: np.ndarray, held: Sequence[Sentence],
-    held_states: np.ndarray, counts: dict[str, int],
-) -> Answer:  # fmt: skip
-    parsed, test = _parsed(train, states), _parsed(held, held_states)
+def _trees(question: Question, train: Part, held: Part, counts: dict[str, int]) -> Answer:
+    parsed, test = _parsed(train), _parsed(held)
     if len(parsed) < 2 or not test:
         raise UserError(
             "the structural probe needs at least two sentences of two words, and one held out"
@@ -178,9 +174,9 @@ def _trees(
     return Answer(layers=layers, baselines=baselines, counts=counts)
 
 
-def _parsed(sentences: Sequence[Sentence], states: np.ndarray) -> list[ParsedStates]:
+def _parsed(part: Part) -> list[ParsedStates]:
     parsed, first = [], 0
-    for sentence in sentences:
+    for sentence in part.sentences:
         if sentence.heads is None:
             raise UserError(
                 f"{sentence.place}: there are no trees; --by structural reads CoNLL-U (.conllu)"
@@ -188,7 +184,7 @@ def _parsed(sentences: Sequence[Sentence], states: np.ndarray) -> list[ParsedSta
         marks = np.array([row[3] in tree_probes.PUNCTUATION for row in sentence.rows])
         last = first + len(sentence.words)
         if len(sentence.words) > 1:
-            parsed.append(ParsedStates(states[first:last], sentence.heads, marks))
+            parsed.append(ParsedStates(part.states[first:last], sentence.heads, marks))
         first = last
     return parsed
 

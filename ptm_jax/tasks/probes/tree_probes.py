@@ -69,8 +69,8 @@ def train(
     scale, worse = np.ones(layers, np.float32), np.zeros(layers, int)
     best, best_loss = b, np.full(layers, np.inf)
     for _ in range(epochs):
-        for states, gold, mask in _batches(sentences, depth, draw):
-            b, moments = _step(b, moments, states, gold, mask, jnp.asarray(scale), depth)
+        for batch in _batches(sentences, depth, draw):
+            b, moments = _step((b, moments), batch, jnp.asarray(scale), depth)
         losses = [
             (np.asarray(_loss(b, *batch, depth)), batch[0].shape[1])
             for batch in _batches(held, depth, None)
@@ -210,11 +210,14 @@ def _loss(b: Array, states: Array, gold: Array, mask: Array, depth: bool) -> Arr
     return wrong.sum(-1) / jnp.maximum((lengths > 0).sum(), 1)
 
 
-@functools.partial(jax.jit, static_argnums=6)
+@functools.partial(jax.jit, static_argnums=3)
 def _step(
-    b: Array, moments: optax.OptState, states: Array, gold: Array, mask: Array, scale: Array,
+    state: tuple[Array, optax.OptState],
+    batch: tuple[Array, Array, Array],
+    scale: Array,
     depth: bool,
-) -> tuple[Array, optax.OptState]:  # fmt: skip
-    gradient = jax.grad(lambda b: _loss(b, states, gold, mask, depth).sum())(b)
+) -> tuple[Array, optax.OptState]:
+    b, moments = state
+    gradient = jax.grad(lambda b: _loss(b, *batch, depth).sum())(b)
     updates, moments = optax.adam(RATE).update(gradient, moments, b)
     return b + updates * scale[:, None, None], moments
