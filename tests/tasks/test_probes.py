@@ -177,7 +177,7 @@ def test_states_of_words_and_the_command(published, tmp_path, monkeypatch, capsy
     model = ptm_jax.load(published)
     words = ["the", "film", "was", "very", "funny"]
     states = word_states.of_sentences(model, [words, ["a"] * 200], tmp_path / "kept")
-    assert states.kept == (0,)
+    assert states.fitting == (0,)
     (layers,) = model.encode([" ".join(words)], layers=True)
     sizes = [len(row) for row in model.tokenizer.encode_batch(words)]
     ends = np.cumsum(sizes)

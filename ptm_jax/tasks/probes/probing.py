@@ -78,7 +78,7 @@ def answered(model: Pretrained, question: Question) -> Answer:
     for sentences in (train, held):
         words = [sentence.words for sentence in sentences]
         states = word_states.of_sentences(model, words, folder, question.batch)
-        parts.append(Part([sentences[i] for i in states.kept], states.states))
+        parts.append(Part([sentences[i] for i in states.fitting], states.states))
     counts = {"sentences": len(parts[0].sentences), "held out": len(parts[1].sentences)}
     counts["too long"] = len(train) + len(held) - sum(counts.values())
     return (_labels if question.by == "labels" else _trees)(question, *parts, counts)

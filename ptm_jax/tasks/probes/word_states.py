@@ -22,11 +22,11 @@ class WordStates(NamedTuple):
     """States of the words of sentences.
 
     states   [words, N+1, D] float16: the embeddings and each layer, the mean over a word's pieces
-    kept     numbers of the sentences that fit into the model; the others have no states
+    fitting  numbers of the sentences that fit into the model; the others have no states
     """
 
     states: np.ndarray
-    kept: tuple[int, ...]
+    fitting: tuple[int, ...]
 
 
 def of_sentences(
@@ -41,21 +41,21 @@ def of_sentences(
     records = tags.records_of(model._tokenizer(), sentences)
     frame = len(inputs.framed(model, np.zeros(0, np.int32)))
     room = None if model.limit is None else model.limit - frame
-    kept = tuple(
+    fitting = tuple(
         number
         for number, record in enumerate(records)
         if len(record["ids"]) and (room is None or len(record["ids"]) <= room)
     )
     if cache is None:
-        return WordStates(_states(model, [records[i] for i in kept], batch), kept)
+        return WordStates(_states(model, [records[i] for i in fitting], batch), fitting)
     file = cache / f"{key.hexdigest()[:24]}.npy"
     if not file.is_file():
         cache.mkdir(parents=True, exist_ok=True)
         draft = file.with_suffix(".draft")
         with draft.open("wb") as out:
-            np.save(out, _states(model, [records[i] for i in kept], batch))
+            np.save(out, _states(model, [records[i] for i in fitting], batch))
         draft.replace(file)
-    return WordStates(np.load(file, mmap_mode="r"), kept)
+    return WordStates(np.load(file, mmap_mode="r"), fitting)
 
 
 def _states(model: Pretrained, records: Sequence[dict], batch: int) -> np.ndarray:
