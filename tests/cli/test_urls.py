@@ -29,7 +29,7 @@ def words_of(command, option, url):
         "compress": "prune m", "plan": "bert_base", "study": "s.py", "launch": "local c.py",
         "predict": "m --task embed", "average": "a b", "align": "a b --dictionary d",
         "topics": "lsa --data x.txt", "reproduce": "table1", "evaluate": "",
-        "mine": "m --data x.tsv", "probe": "m --data x.conllu",
+        "mine": "m --data x.tsv", "probe": "m --data x.conllu", "view": "m --text x",
     }  # fmt: skip
     other = {"import": "out", "compress": "out", "mine": "out", "launch": "workdir"}.get(command)
     needed = {n: w + (f" --{other} o" if n == command and other not in (None, option) else "")

@@ -6,8 +6,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ptm_jax.core import slots, spec
-from ptm_jax.nn.embeddings.perturbation import shifted
-from ptm_jax.nn.embeddings.summed import Embeddings, word_width
+from ptm_jax.nn.embeddings.moved import movable
+from ptm_jax.nn.embeddings.summed import word_width
 from ptm_jax.objectives.regularisation.adversarial import AdversarialLoss
 
 if TYPE_CHECKING:
@@ -57,11 +57,4 @@ class AdversarialTraining(slots.Wrapper):
         return dataclasses.replace(system, objective=loss)
 
     def wrap(self, module: Network) -> Any:
-        mine = module.encoder.embeddings  # not the decoder's: its rows have another length
-
-        def movable(embed: Embeddings) -> Embeddings:
-            if embed is not mine:
-                return embed
-            return dataclasses.replace(embed, expand=shifted(embed.expand, embed.summed_width))
-
-        return spec.respell(module, Embeddings, movable)
+        return movable(module)

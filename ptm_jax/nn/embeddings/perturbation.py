@@ -1,4 +1,4 @@
-"""Word vectors plus a perturbation, for adversarial training."""
+"""Word vectors plus a perturbation, for adversarial training and for saliency."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class ShiftedWords(nn.Module):
     """Adds `batch["perturbation"]` [B, L, D], if the batch has one, to the word vectors.
 
     For `Embeddings.expand`, x [B, L, D]. `before` is the module that the slot held; its parameters
-    keep their paths. `width` is the width of its vectors.
+    keep their paths. `width` is the width of its vectors. The vectors are sown as the intermediate
+    "words".
     """
 
     width: int
@@ -31,4 +32,5 @@ class ShiftedWords(nn.Module):
 
     def __call__(self, x, batch):
         x = self.before(x, batch)
+        self.sow("intermediates", "words", x)
         return x + batch["perturbation"].astype(x.dtype) if "perturbation" in batch else x

@@ -1,0 +1,1 @@
+"""Which words of a text a prediction rests on."""
