@@ -6,7 +6,7 @@ Examples:
   ptm view MODEL --text "..." --methods occlusion integrated_gradients --json
 
 The prediction is a class of a classifier, or the word at the [MASK] of a masked language model. The
-page opens without a network. Its table says how faithful each method is for this text: believe the
+page opens without a network. Its table has the faithfulness of each method for this text: believe the
 method without whose tokens the prediction falls, and with whose tokens alone it stays.
 """
 
