@@ -6,8 +6,8 @@ Examples:
   ptm view MODEL --text "..." --methods occlusion integrated_gradients --json
 
 The prediction is a class of a classifier, or the word at the [MASK] of a masked language model. The
-page opens without a network. Its table has the faithfulness of each method for this text: believe the
-method without whose tokens the prediction falls, and with whose tokens alone it stays.
+page opens without a network. Its table has the faithfulness of each method for this text. Believe
+the method without whose tokens the prediction falls, and with whose tokens alone it stays.
 """
 
 from __future__ import annotations
