@@ -60,7 +60,13 @@ def run(args: Args) -> int:
     function = attributions.function_of(model, args.text, args.target)
     results = {
         method: attributions.attributed(
-            model, args.text, method, args.target, args.steps, args.samples, args.seed
+            model,
+            args.text,
+            method,
+            args.target,
+            steps=args.steps,
+            samples=args.samples,
+            seed=args.seed,
         )
         for method in args.methods
     }

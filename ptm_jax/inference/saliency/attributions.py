@@ -175,7 +175,7 @@ def function_of(model: Pretrained, text: str, target: str | None = None) -> Func
 
 def attributed(
     model: Pretrained, text: str, method: str = "integrated_gradients", target: str | None = None,
-    steps: int = STEPS, samples: int = SAMPLES, seed: int = 0,
+    *, steps: int = STEPS, samples: int = SAMPLES, seed: int = 0,
 ) -> Attribution:  # fmt: skip
     """Returns the scores of a text's tokens by one of `METHODS`. Raises UserError."""
     if method not in METHODS:
