@@ -29,8 +29,8 @@ ROOT = Path(__file__).resolve().parents[1]
 MARKERS = "full and not training"
 OPTIMISED = ("tests/systems", "tests/training", "tests/bench", "tests/convert/test_minilm.py")
 """Parts that compute for longer than they compile: XLA optimises their programs."""
-BEAM = "tests/data/corpora/test_pipeline.py"
-"""Needs the packages of .venv/beam, which other tests must not see."""
+BEAM = ("tests/data/corpora/test_pipeline.py", "tests/inference/test_beam_predictions.py")
+"""Need the packages of .venv/beam, which other tests must not see."""
 FIRST = ("tests/encoders", "tests/convert", "tests/systems", "tests/compress", "tests/kernels")
 """The longest parts. They begin first, so that the last ones to end are short."""
 TOGETHER = (
@@ -90,7 +90,7 @@ def parts(together: tuple[tuple[str, ...], ...] = TOGETHER) -> list[Part]:
     alone = [*FIRST, *(name for name in names if name not in FIRST and name not in grouped)]
     groups = {name: (name,) for name in alone}
     groups |= {f"{group[0]}, {len(group) - 1} more": group for group in together}
-    apart = [BEAM, *(name for name in OPTIMISED if name.endswith(".py"))]
+    apart = [*BEAM, *(name for name in OPTIMISED if name.endswith(".py"))]
     ignored = [word for name in apart for word in ("--ignore", name)]
     beam = os.pathsep.join([str(ROOT / ".venv" / "beam"), os.environ.get("PYTHONPATH", "")])
     fast = {"PTM_TEST_COMPILE": "fast"}
@@ -98,8 +98,8 @@ def parts(together: tuple[tuple[str, ...], ...] = TOGETHER) -> list[Part]:
         Part(name=name, words=(*group, *ignored), environment={} if name in OPTIMISED else fast)
         for name, group in groups.items()
     ]
-    found += [Part(name=name, words=(name,), environment={}) for name in apart if name != BEAM]
-    found.append(Part(name=BEAM, words=(BEAM,), environment={"PYTHONPATH": beam}))
+    found += [Part(name=name, words=(name,), environment={}) for name in apart if name not in BEAM]
+    found += [Part(name=name, words=(name,), environment={"PYTHONPATH": beam}) for name in BEAM]
     files = tuple(str(file.relative_to(ROOT)) for file in (ROOT / "tests").glob("test_*.py"))
     found.append(Part(name="tests/test_*.py", words=tuple(sorted(files)), environment=fast))
     return found

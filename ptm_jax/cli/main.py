@@ -138,6 +138,8 @@ def _command(name: str, *words: str) -> int:
     module = importlib.import_module(COMMANDS[name][0])
     import tyro
 
+    passed = words[words.index("--") :] if "--" in words else ()  # to another command
+    words = words[: len(words) - len(passed)]
     if TRUST in words:
         from ptm_jax.core.spec import own_code
 
@@ -152,7 +154,9 @@ def _command(name: str, *words: str) -> int:
             return _fail(f"{name} has no option {word.partition('=')[0]}; did you mean {hint}?", 2)
     _hide_empty_defaults(module.Args)
     try:
-        args = tyro.cli(module.Args, args=words, prog=f"ptm {name}", description=module.__doc__)
+        args = tyro.cli(
+            module.Args, args=(*words, *passed), prog=f"ptm {name}", description=module.__doc__
+        )
     except SystemExit as stop:  # help, or a usage error that tyro has explained
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     if isinstance(seed := vars(args).get("seed"), int) and not 0 <= seed < SEEDS:

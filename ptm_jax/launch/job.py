@@ -1,4 +1,4 @@
-"""Describes a run on several hosts, for scripts and manifests."""
+"""Describes a command on several hosts, for scripts and manifests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """A training run on several hosts.
+    """A training run on several hosts, or a prediction whose hosts write shards.
 
     config, data, overrides, mesh, rules, slices   the arguments of `ptm train`
     workdir      folder of the run, on persistent storage that all hosts share
@@ -45,6 +45,7 @@ class Job:
     program      command before `train`
     runs, only   names of the runs of a study, whose file is `config`: a job each; the run of this
                  job
+    prediction   the arguments of `ptm predict`; (): the job trains
     """
 
     name: str
@@ -73,6 +74,7 @@ class Job:
     header: str = ""
     runs: tuple[str, ...] = ()
     only: str = ""
+    prediction: tuple[str, ...] = ()
 
     def __post_init__(self):
         _match("--name", self.name, NAME, "small letters, digits and dashes, at most 40")
@@ -114,6 +116,8 @@ class Job:
 
     def command(self, config: str | None = None) -> list[str]:
         """Returns the command of every host."""
+        if self.prediction:
+            return [*self.program, "predict", *self.prediction]
         if self.runs or self.only:
             words = [*self.program, "study", config or self.config, "--workdir", self.workdir]
             return words + (["--only", self.only] if self.only else [])

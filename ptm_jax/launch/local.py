@@ -4,6 +4,9 @@ Waits until all have ended.
 Output lines start with the host's number and are also written to WORKDIR/launch. SIGTERM and Ctrl-C
 reach every host as SIGTERM, so that a run saves. After a failure the other hosts have some seconds
 to end and are then killed. The job exits with the status of the first failure.
+
+The hosts of a prediction do not need each other: after a failure the others write its shards, and
+one that ends with status 0 has seen all of them complete.
 """
 
 from __future__ import annotations
@@ -72,7 +75,8 @@ def _once(job: Job, asked: threading.Event, settle: float) -> int:
                 threading.Thread(target=_read, args=(number, host, logs / f"host-{number}.log"))
             )
             readers[-1].start()
-        return _watch(hosts, asked, job.grace, settle)
+        apart = bool(job.prediction)
+        return _watch(hosts, asked, job.grace, float("inf") if apart else settle, apart)
     finally:
         for host in hosts:
             if host.poll() is None:
@@ -84,9 +88,10 @@ def _once(job: Job, asked: threading.Event, settle: float) -> int:
 
 
 def _watch(
-    hosts: list[subprocess.Popen], asked: threading.Event, grace: float, settle: float
+    hosts: list[subprocess.Popen], asked: threading.Event, grace: float, settle: float, apart: bool
 ) -> int:
-    """Waits for all hosts; returns the status of the first failure, or 0."""
+    """Waits for all hosts; returns the status of the first failure, or 0.
+    Of hosts that are `apart`, 0 where one has succeeded."""
     first, forwarded, deadline = 0, False, float("inf")
     while any(host.poll() is None for host in hosts):
         if asked.is_set() and not forwarded:
@@ -96,11 +101,15 @@ def _watch(
         first = _failure(hosts, first)
         if first and deadline == float("inf"):
             # All hosts save and stop together; after STOPPED the others may still be writing.
-            deadline = time.monotonic() + (grace if first == STOPPED else settle)
+            deadline = time.monotonic() + (grace if first == STOPPED and not apart else settle)
         if time.monotonic() > deadline:
             return first or 128 + signal.SIGKILL
         asked.wait(0.05) if not forwarded else time.sleep(0.05)
-    return _failure(hosts, first)
+    first = _failure(hosts, first)
+    if apart and first and not all(map(_status, hosts)):
+        print(f"ptm launch: a host ended with status {first}; another one did its shards")
+        return 0
+    return first
 
 
 def _failure(hosts: list[subprocess.Popen], before: int) -> int:

@@ -1,4 +1,6 @@
 """Run training on several hosts: on this machine, with Slurm, on GKE, or on Cloud TPU slices.
+With `predict` and, after --, the arguments of `ptm predict`: the hosts write the shards of its
+output, and what a host left is done by the others or by the next run.
 
 Prints the script or manifest; --out FILE writes it; --run submits it. A run continues after a
 preemption: on SIGTERM `ptm train` saves and exits with 143, and the job is queued again.
@@ -14,6 +16,8 @@ Example:
     --project P --zone Z --mount NFS=/w
   ptm launch gke bert_base --data /w/lm --workdir /w/bert --topology 'v5e:4x4*2' --rules fsdp \
     --image IMAGE --mount CLAIM=/w
+  ptm launch local predict --workdir runs/vectors --hosts 2 --run -- \
+    runs/mini --task embed --input 'texts/*.txt' --output runs/vectors/vectors.npy --shards 16
 """
 
 from __future__ import annotations
@@ -40,7 +44,11 @@ class Args:
     resources."""
     target: options.Target
     """A system of `ptm list`, or a .py file that defines `config`, or `study`: a job for each of
-    its runs."""
+    its runs; or predict."""
+    words: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="-- WORD ...")
+    ] = ()
+    """predict: the arguments of `ptm predict`."""
     workdir: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Folder of the run, on storage that all hosts share and that outlives them."""
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
@@ -123,8 +131,9 @@ def describe(args: Args):
     from ptm_jax.launch import hardware, job
 
     overrides = options.pairs(args.set)
-    runs = _runs_of(args)
-    config = None if runs else target.resolve(args.target, overrides, experiment=True)
+    prediction = _prediction(args)
+    runs = () if prediction else _runs_of(args)
+    config = None if runs or prediction else target.resolve(args.target, overrides, experiment=True)
     machines = hardware.parse(args.topology, args.hosts, args.devices)
     if args.kind == "local" and machines.devices is None:
         machines = dataclasses.replace(machines, devices=1)
@@ -132,7 +141,7 @@ def describe(args: Args):
     if config is not None:
         _check_mesh(args, config, machines, slices)
     file = Path(args.target)
-    carried = args.kind in ("gke", "tpu-vm") and file.is_file()
+    carried = args.kind in ("gke", "tpu-vm") and file.is_file() and not prediction
     return job.Job(
         name=args.name or job.name_of(args.target),
         config=args.target,
@@ -145,6 +154,7 @@ def describe(args: Args):
         header=f"ptm {shlex.join(_words(args))}",
         runs=runs,
         slices=slices if slices > 1 and not runs else None,
+        prediction=prediction,
         **{name: vars(args)[name] for name in SAME},
     )
 
@@ -179,6 +189,28 @@ def _slices(args: Args, config, machines) -> int:
     return slices or (1 if config is None else config.slices)
 
 
+def _prediction(args: Args) -> tuple[str, ...]:
+    """Returns the arguments of `ptm predict`; () of another target. Raises UserError for arguments
+    that a prediction on several hosts does not take, SystemExit for words that it does not know."""
+    if args.target != "predict":
+        if args.words:
+            raise UserError(
+                f"{' '.join(args.words[:2])} ... after -- are the arguments of ptm predict; the "
+                f"target is {args.target}: leave them out"
+            )
+        return ()
+    if options_given := options.given(args, ("data", "mesh", "rules", "slices", "set")):
+        raise UserError(f"{options_given[0]} is for a training; the target is predict")
+    from ptm_jax.cli.models import predict
+
+    words = tyro.cli(predict.Args, args=args.words, prog="ptm predict")
+    if words.input is None or words.output is None:
+        raise UserError("the hosts write shards of a file's rows; give --input and --output")
+    if flags := options.given(words, ("overwrite", "runner", "text")):
+        raise UserError(f"{flags[0]} is not for several hosts; leave it out")
+    return args.words
+
+
 def _check_mesh(args: Args, config, machines, slices: int) -> None:
     """Raises UserError unless the mesh of the command or the config has the size of the
     hardware and fits its slices."""
@@ -204,7 +236,7 @@ def _check_mesh(args: Args, config, machines, slices: int) -> None:
 def _words(args: Args) -> list[str]:
     """The command line of these arguments, without --out and --run."""
     words = ["launch", args.kind, args.target]
-    for field in dataclasses.fields(Args)[2:]:
+    for field in dataclasses.fields(Args)[3:]:
         value = vars(args)[field.name]
         if field.name in ("out", "run") or value == field.default:
             continue
@@ -214,7 +246,7 @@ def _words(args: Args) -> list[str]:
         if value is not True:
             several = value if isinstance(value, list | tuple) else [value]
             words += [f"{word:g}" if isinstance(word, float) else str(word) for word in several]
-    return words
+    return [*words, "--", *args.words] if args.words else words
 
 
 def _variable(word: str) -> tuple[str, str]:

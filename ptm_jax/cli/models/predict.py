@@ -16,6 +16,7 @@ Example:
   ptm predict runs/mrpc --task mrpc --input MRPC/test.tsv --output MRPC.tsv
   ptm predict CHECKPOINT --adapter houlsby.safetensors --task classify --text 'a charming film'
   ptm predict runs/mini --task embed --input lines.txt --output vectors.npy
+  ptm predict runs/mini --task embed --input 'texts/*.txt' --output out/vectors.npy --runner direct
   ptm predict sentence-transformers/all-MiniLM-L6-v2 --task search --input lines.txt \
     --text 'how long is a list?'
   ptm predict runs/mini --task similar --input lines.txt --text 'the length of a list' --top 3
@@ -33,19 +34,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import io
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
 from ptm_jax.cli import options, target
-from ptm_jax.cli.models import predict_files, predict_tables
+from ptm_jax.cli.models import predict_files, predict_shards, predict_tables
 from ptm_jax.core.errors import UserError, unknown
-from ptm_jax.inference.uses import Request, Result, Use
+from ptm_jax.inference.uses import Request, Use
 
 Number = Annotated[float | None, tyro.conf.arg(metavar="X")]
 NETWORKS = ("pair", "adapter", "tower", "ensemble", "beside", "pooling", "prompt", "prompt_name")
@@ -66,8 +64,9 @@ class Args:
     pair: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()
     """classify: second text of a pair. qa: the passage of a question. One for each --text."""
     input: options.Path = None
-    """A file with one text per line, a .csv, .tsv or .jsonl, or a task's file of examples. Any
-    length: it is read in blocks, and the same command goes on where it stopped."""
+    """A file with one text per line, a .csv, .tsv or .jsonl, or a task's file of examples; or a
+    pattern of files of text or .jsonl. Any length: it is read in blocks, and the same command goes
+    on where it stopped."""
     adapter: options.Path = None
     """An adapter of MODEL that `ptm export --adapter` wrote."""
     tower: options.Text = None
@@ -81,6 +80,17 @@ class Args:
     output: options.Path = None
     """Write the results to this file: .jsonl, .csv, .tsv, .json, .npy (embed), else text (default:
     print them)."""
+    shards: options.Number = None
+    """Write --output in N shards, OUT-00003-of-00016.jsonl, each resumed alone (default: as many
+    as are there, else one for 64 MB, at least 16). --output without an ending is their folder."""
+    runner: Literal["direct", "flink", "spark", "dataflow"] | None = None
+    """Write the shards by an Apache Beam pipeline; workers must see MODEL, --input and --output."""
+    runner_options: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
+    """Further options of Beam."""
+    workers: options.Number = None
+    """Processes of --runner direct (default: 1)."""
+    dry_run: options.Flag = False
+    """Print the options of the pipeline and stop."""
     overwrite: options.Flag = False
     """Begin --output anew where it holds other results, or --index where it is of other texts."""
     index: options.Path = None
@@ -169,7 +179,11 @@ def run(args: Args) -> int:
     from ptm_jax.inference.words.trained_words import is_words
 
     args = dataclasses.replace(args, task=target.task_name(args.task))
+    if sharded := predict_shards.asked(args):
+        args = predict_shards.named(args)
     if (task := predict_tables.task_of(args)) is not None:
+        if sharded:
+            raise UserError(f"shards are for a use of a model; give --task, not {task}")
         return predict_tables.run(dataclasses.replace(args, task=task))
     if args.task is None and (args.text or args.input is not None):
         args = dataclasses.replace(args, task=predict_tables.use_of(args))
@@ -188,6 +202,8 @@ def run(args: Args) -> int:
     asked = not args.text and args.input is None and sys.stdin.isatty()
     streams = not (args.text or use.ranking or asked)
     predict_files.check(args, use, streams)
+    if sharded:
+        return predict_shards.run(args, use, opened)
     if asked:
         model, _ = _loaded(args, use)
         for text in _asked():
@@ -198,10 +214,21 @@ def run(args: Args) -> int:
     if streams:
         return predict_files.run(args, use, request, model, parts)
     if use.ranking is not None:
-        _put(args, use, predict_files.rank(args, use, request, model, parts))
+        predict_files.put_all(args, use, predict_files.rank(args, use, request, model, parts))
     else:
-        _put(args, use, use.run(model, dataclasses.replace(request, text=args.text)))
+        predict_files.put_all(
+            args, use, use.run(model, dataclasses.replace(request, text=args.text))
+        )
     return 0
+
+
+def opened(args: Args) -> tuple[Use, Request, object, Sequence[object]]:
+    """Loads the model of checked arguments. Returns (use, request, the model, or several as one;
+    the models). Raises UserError."""
+    from ptm_jax.inference.words.trained_words import is_words
+
+    use = chosen(args.task, args.model, known(), words=is_words(args.model))
+    return use, _request(args, use), *_loaded(args, use)
 
 
 def known() -> tuple[Use, ...]:
@@ -295,26 +322,6 @@ def _loaded(args: Args, use: Use) -> tuple[Any, Sequence[Any]]:
     return SideBySide(models) if side else scoring.together(models), models
 
 
-def _put(args: Args, use: Use, results: Sequence[Result]) -> None:
-    """Prints the results, or writes them to --output."""
-    from ptm_jax.inference.streams import row_formats
-
-    output = None if args.output is None else Path(args.output)
-    form = row_formats.format_of(use, output, args.json, lambda: len(results[0]["vector"]))
-    if form.arrays:
-        results = [result["vector"] for result in results]
-    data = io.BytesIO(form.begin())
-    data.seek(0, io.SEEK_END)
-    data.write(form.rows([row_formats.Row(None, result) for result in results], True))
-    data.write(form.end(len(results)))
-    form.finish(data, len(results))
-    if output is None:
-        print(data.getvalue().decode(), end="")
-    else:
-        _write(output, data.getvalue())
-        options.say(f"wrote {len(results)} rows to {args.output}")
-
-
 def _queries(use: Use) -> tuple[str, ...]:
     """Returns the texts that are typed at the terminal, or the lines of standard input.
     Raises UserError where there is none."""
@@ -348,7 +355,8 @@ def _predict(args: Args) -> int:
             f"{' and '.join(flags)}"
         )
     if flags := options.given(
-        args, (*predict_files.OPTIONS, "overwrite", "index", "rerank", "json")
+        args,
+        (*predict_files.OPTIONS, *predict_shards.OPTIONS, "overwrite", "index", "rerank", "json"),
     ):
         raise UserError(
             f"{flags[0]} is for lines of text and for tables of your own; --task {args.task} reads "
@@ -375,10 +383,3 @@ def _asked() -> Iterator[str]:
     with contextlib.suppress(EOFError):
         while text := input("> ").strip():
             yield text
-
-
-def _write(path: Path, data: bytes) -> None:
-    """The whole file or none of it."""
-    draft = path.with_name(path.name + ".draft")
-    draft.write_bytes(data)
-    os.replace(draft, path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import json
 import os
 import stat
@@ -20,12 +21,15 @@ from ptm_jax.inference.uses import Request, Result, Use
 
 if TYPE_CHECKING:
     from ptm_jax.cli.models.predict import Args
+    from ptm_jax.inference.streams.journal import Refused
     from ptm_jax.inference.streams.lines import Source
     from ptm_jax.inference.streams.row_formats import Format
     from ptm_jax.inference.streams.running import Stream, Summary
 
 OPTIONS = ("block", "strict", "text_column", "pair_column", "id_column")
 """Options that need a file of texts."""
+ROWS = ("top", "seed", "max_new_tokens")
+"""Options on which a row depends, and no vector of an index."""
 
 
 def check(args: Args, use: Use, streams: bool) -> None:
@@ -71,7 +75,7 @@ def run(args: Args, use: Use, request: Request, model: object, parts: Sequence[o
 
     output = None if args.output is None else Path(args.output)
     stream = running.Stream(
-        use=use, model=model, request=request, source=_source(args, use), block=args.block,
+        use=use, model=model, request=request, source=source_of(args, use), block=args.block,
         strict=args.strict,
     )  # fmt: skip
     ids = bool(stream.source.id)
@@ -88,12 +92,12 @@ def put(args: Args, stream: Stream, form: Format, parts: Sequence[object]) -> No
 
     output, source = None if args.output is None else Path(args.output), stream.source
     if output is not None:
-        check_apart(output, "--output", source.path)
+        check_apart(output, "--output", *source.paths)
     settled = output is not None and (not output.exists() or stat.S_ISREG(output.stat().st_mode))
     digest, total = (None, None) if source.path is None else source.digest()
     stream = dataclasses.replace(stream, total=total)
     if settled:
-        record = _record(args, stream.use, digest, parts, ("top", "seed", "max_new_tokens"))
+        record = record_of(args, stream.use, digest, parts)
         record["ending"] = output.suffix
         with _interrupted(output):
             summary = running.written(stream, form, output, record, overwrite=args.overwrite)
@@ -134,7 +138,7 @@ def rank(
         request = dataclasses.replace(request, top=max(top, args.candidates) if top > 0 else top)
     if args.input is None:
         args = dataclasses.replace(args, input=nearest_lines.source_of(folder))
-    source = _source(args, use)
+    source = source_of(args, use)
     digest, total = source.digest()
     stream = running.Stream(
         use=use, model=model, request=request, source=source, block=args.block, total=total
@@ -142,7 +146,7 @@ def rank(
     if folder is None:
         results, summary = nearest_lines.nearest(stream, args.text)
     else:
-        record = _of_vectors(_record(args, use, digest, parts), stream)
+        record = _of_vectors(record_of(args, use, digest, parts, ()), stream)
         with _interrupted(folder / nearest_lines.VECTORS):
             results, summary = nearest_lines.indexed(
                 stream, args.text, folder, record, args.overwrite
@@ -157,12 +161,11 @@ def rank(
     return reordered(reranker, results, use.ranking, top)
 
 
-def _source(args: Args, use: Use) -> Source:
-    """The lines of --input or of standard input. Raises UserError."""
-    from ptm_jax.inference.streams import lines
+def source_of(args: Args, use: Use) -> Source:
+    """Returns the lines of --input or of standard input. Raises UserError."""
+    from ptm_jax.inference.streams import divided, lines
 
-    path = None if args.input is None else Path(args.input)
-    source = lines.Source(path)
+    source = lines.Source(None) if args.input is None else divided.source_of(args.input)
     columns = ("text_column", "pair_column", "id_column")
     if not source.format and (flags := options.given(args, columns)):
         raise UserError(
@@ -191,10 +194,10 @@ def _columns(source: Source) -> list[str]:
     return source.columns() if source.format else []
 
 
-def _record(
-    args: Args, use: Use, digest: str | None, parts: Sequence[object], more: Sequence[str] = ()
+def record_of(
+    args: Args, use: Use, digest: str | None, parts: Sequence[object], more: Sequence[str] = ROWS
 ) -> dict[str, Any]:
-    """What the bytes of an output depend on; `more`: options of its rows."""
+    """Returns what the bytes of an output depend on; `more`: options of its rows."""
     from ptm_jax.inference.streams import identity, journal
 
     names = ("text_column", "pair_column", "tower", *more, *use.options)
@@ -243,18 +246,50 @@ def queries() -> tuple[str, ...]:
 
 
 def _report(summary: Summary, output: str | None, arrays: bool) -> None:
-    """Prints the number of rows and the refused lines; their reasons, where rows are vectors."""
-    from ptm_jax.inference.streams import journal
-
+    """Prints the number of rows, and the refused lines."""
     if output is not None and summary.before == summary.rows:
         options.say(f"{os.fspath(output)} is complete: {summary.rows:,} rows")
     elif output is not None:
         before = f", {summary.before:,} of them before" if summary.before else ""
         options.say(f"wrote {summary.rows:,} rows to {os.fspath(output)}{before}")
-    if summary.refused and arrays:
-        options.say(f"refused: {journal.named(summary.refused)}; their rows are NaN")
-        options.say("\n".join(journal.reasons(summary.refused)))
-        if len(summary.refused) > journal.SHOWN and output is not None:
+    report_refused(summary.refused, arrays, output)
+
+
+def report_refused(refused: Refused, arrays: bool, output: str | None = None) -> None:
+    """Prints the refused lines; their reasons, where rows are vectors."""
+    from ptm_jax.inference.streams import journal
+
+    if refused and arrays:
+        options.say(f"refused: {journal.named(refused)}; their rows are NaN")
+        options.say("\n".join(journal.reasons(refused)))
+        if len(refused) > journal.SHOWN and output is not None:
             options.say(f"  all reasons: {journal.path_of(Path(output))}")
-    elif summary.refused:
-        options.say(f"refused: {journal.named(summary.refused)}; the reason is in the row")
+    elif refused:
+        options.say(f"refused: {journal.named(refused)}; the reason is in the row")
+
+
+def put_all(args: Args, use: Use, results: Sequence[Result]) -> None:
+    """Prints the results, or writes them to --output."""
+    from ptm_jax.inference.streams import row_formats
+
+    output = None if args.output is None else Path(args.output)
+    form = row_formats.format_of(use, output, args.json, lambda: len(results[0]["vector"]))
+    if form.arrays:
+        results = [result["vector"] for result in results]
+    data = io.BytesIO(form.begin())
+    data.seek(0, io.SEEK_END)
+    data.write(form.rows([row_formats.Row(None, result) for result in results], True))
+    data.write(form.end(len(results)))
+    form.finish(data, len(results))
+    if output is None:
+        print(data.getvalue().decode(), end="")
+    else:
+        _write(output, data.getvalue())
+        options.say(f"wrote {len(results)} rows to {args.output}")
+
+
+def _write(path: Path, data: bytes) -> None:
+    """The whole file or none of it."""
+    draft = path.with_name(path.name + ".draft")
+    draft.write_bytes(data)
+    os.replace(draft, path)

@@ -21,7 +21,7 @@ import logging
 import re
 import struct
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Silences Beam's warnings on import, which add a handler to the root logger."""
     handlers, level = list(logging.root.handlers), logging.root.manager.disable
     logging.disable(logging.WARNING)
@@ -50,7 +50,7 @@ def _quiet() -> Iterator[None]:
 
 
 try:
-    with _quiet():
+    with quiet():
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
 except ImportError as error:
@@ -85,16 +85,22 @@ def options(runner: Runner) -> PipelineOptions:
 
 def submit(job: Job, runner: Runner) -> None:
     """Runs the pipeline from this process to its end. Raises UserError where it fails."""
-    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     for left in job.folder.glob(".*"):  # of a worker that died
         left.unlink()
+    run(lambda pipeline: build(pipeline, job), runner)
+
+
+def run(steps: Callable[[beam.Pipeline], None], runner: Runner) -> None:
+    """Runs a pipeline, to which `steps` adds its transforms, from this process to its end.
+    Raises UserError where it fails."""
+    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     try:
         pipeline = beam.Pipeline(options=options(runner))
     except ValueError as error:  # a runner refuses its options
         raise UserError(
             f"--runner {runner.kind}: {' '.join(str(error).split())}; see --runner-options"
         ) from None
-    build(pipeline, job)
+    steps(pipeline)
     try:
         pipeline.run().wait_until_finish()
     except UserError:

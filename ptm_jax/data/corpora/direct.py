@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from ptm_jax.core.errors import UserError
@@ -25,10 +26,18 @@ ATTEMPTS = 4
 _REFUSED = 3
 
 
-def run(job: Job, runner: Runner) -> None:
-    """Runs a job to its end. Raises UserError for bad input, or when every attempt dies."""
+def corpus(job: Job, runner: Runner) -> None:
+    """Runs the pipeline of a preparation from this process. Raises UserError."""
+    from ptm_jax.data.corpora import beam
+
+    beam.submit(job, runner)
+
+
+def run(job: object, runner: Runner, submit: Callable[..., None] = corpus) -> None:
+    """Runs a job to its end by `submit(job, runner)` in another process.
+    Raises UserError for bad input, or when every attempt dies."""
     for _ in range(ATTEMPTS):
-        status, message = _attempt(pickle.dumps((job, runner)))
+        status, message = _attempt(pickle.dumps((submit, job, runner)))
         if status == 0:
             return
         if status == _REFUSED:
@@ -86,16 +95,15 @@ def _thread_died(failed: threading.ExceptHookArgs) -> None:
 
 
 def main() -> None:
-    """Reads a pickled job and runner from stdin and runs them; ends early when stdin ends."""
+    """Reads a pickled function, job and runner from stdin, and calls it; ends early when stdin
+    ends."""
     threading.excepthook = _thread_died
-    job, runner = pickle.load(sys.stdin.buffer)
+    submit, job, runner = pickle.load(sys.stdin.buffer)
     threading.Thread(target=lambda: _end(sys.stdin.buffer.read()), daemon=True).start()
     status, answer = 0, os.dup(1)
     os.dup2(2, 1)  # a stray print must not get into the answer
     try:
-        from ptm_jax.data.corpora import beam
-
-        beam.submit(job, runner)
+        submit(job, runner)
     except UserError as error:
         os.write(answer, str(error).encode())
         status = _REFUSED

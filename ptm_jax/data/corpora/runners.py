@@ -18,7 +18,7 @@ _DEFAULTS = {
     "direct": {},
     "flink": {"environment_type": "DOCKER"},
     "spark": {"environment_type": "DOCKER"},
-    "dataflow": {"job_name": "ptm-prepare"},
+    "dataflow": {},
 }
 _NEEDED = {
     "direct": {},
@@ -39,12 +39,14 @@ _CARRIERS = {"setup_file", "extra_package", "requirements_file"}
 class Runner:
     """A kind of runner and further options of Beam as 'name=value' (or 'name' for a switch).
 
-    `staging` is a URL where workers write when they do not see the output's folder.
+    `staging` is a URL where workers write when they do not see the output's folder, `job` the name
+    of the job on Dataflow.
     """
 
     kind: str = "direct"
     options: tuple[str, ...] = ()
     staging: str | None = None
+    job: str = "ptm-prepare"
 
     def __post_init__(self):
         if self.kind not in CLASSES:
@@ -81,7 +83,8 @@ class Runner:
 
     def flags(self) -> list[str]:
         """Returns the command line for Beam's `PipelineOptions`."""
-        chosen = {"runner": CLASSES[self.kind]} | _DEFAULTS[self.kind] | self._given()
+        name = {"job_name": self.job} if self.kind == "dataflow" else {}
+        chosen = {"runner": CLASSES[self.kind]} | name | _DEFAULTS[self.kind] | self._given()
         return [
             f"--{name}" if value is None else f"--{name}={value}" for name, value in chosen.items()
         ]

@@ -27,6 +27,10 @@ SHOWN = 10
 """Numbers of refused lines that are named at the end."""
 
 
+class Busy(UserError):
+    """Another process writes the output."""
+
+
 class Texts:
     """A running sha256 of texts."""
 
@@ -91,7 +95,7 @@ def published(output: Path) -> None:
 
 
 def locked(output: Path) -> BinaryIO:
-    """Opens the record of an output. Raises UserError where another process writes it."""
+    """Opens the record of an output. Raises Busy where another process writes it."""
     path = path_of(output)
     try:
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644), "r+b")
@@ -101,7 +105,7 @@ def locked(output: Path) -> BinaryIO:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         file.close()
-        raise UserError(f"another process writes {output}; wait for its end") from None
+        raise Busy(f"another process writes {output}; wait for its end") from None
     return file
 
 

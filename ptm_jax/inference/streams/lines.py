@@ -57,12 +57,21 @@ class Source:
     text, pair   names of the column of the texts in a table, and of their pairs: the first that the
                  table has. () for no pairs
     id           name of the column of ids in a table; () for none
+    offset       byte of the decompressed file where reading begins, the start of a line
+    before       number of lines before it
     """
 
     path: Path | None
     text: tuple[str, ...] = TEXTS
     pair: tuple[str, ...] = ()
     id: tuple[str, ...] = ()
+    offset: int = 0
+    before: int = 0
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Returns the files of the lines; () for standard input."""
+        return () if self.path is None else (self.path,)
 
     @property
     def name(self) -> str:
@@ -120,10 +129,11 @@ def _stdin() -> contextlib.AbstractContextManager[BinaryIO]:
 def numbered(source: Source, stream: BinaryIO) -> Iterator[tuple[int, str, str]]:
     """Yields (number, line without its end, fault). Bytes that are not UTF-8 become surrogates,
     which `checked` refuses."""
-    number, head = 0, b""
+    number, head = source.before, b""
+    _skip(source, stream)
     while raw := stream.readline(LONGEST):
         number, fault = number + 1, ""
-        if len(head) < 100:
+        if len(head) < 100 and not source.offset:
             head += raw
             check_encoding(source.name, head)
         if number == 1 and b"\0" in raw:
@@ -135,6 +145,17 @@ def numbered(source: Source, stream: BinaryIO) -> Iterator[tuple[int, str, str]]
             end, fault = stream.readline(LONGEST), f"it has more than {LONGEST:,} bytes"
         text = raw.decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape")
         yield number, text[:100] if fault else text.rstrip("\r\n"), fault
+
+
+def _skip(source: Source, stream: BinaryIO) -> None:
+    """Goes to the offset of a source; an archive is read up to there."""
+    if source.path is None or source.path.suffix.lower() not in COMPRESSIONS:
+        if source.offset:
+            stream.seek(source.offset)
+        return
+    left = source.offset
+    while left and (piece := stream.read(min(left, 1 << 20))):
+        left -= len(piece)
 
 
 def _plain(source: Source, stream: BinaryIO) -> Iterator[Line]:

@@ -184,7 +184,8 @@ def _blocks(
         for block in blocks(lines, stream.block):
             rows = stream.results(block, width)
             fault = next((row for row in rows if row.refused), None)
-            if not count and stream.use.words and all(row.refused for row in rows):
+            first = not count and not stream.source.before
+            if first and stream.use.words and all(row.refused for row in rows):
                 raise UserError(rows[0].refused)
             if stream.strict and fault is not None:
                 rows = rows[: rows.index(fault)]
