@@ -12,7 +12,7 @@ import pytest
 from ptm_jax import systems
 from ptm_jax.core import slots, spec, towers
 from ptm_jax.core.types import Vocab
-from ptm_jax.nn.attention.disentangled import Distances, FirstConvolution
+from ptm_jax.nn.attention.disentangled import Distances, FirstConvolution, log_bucket
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.systems.transformers import deberta
 
@@ -123,3 +123,13 @@ def test_one_name_turns_all_dropout_off():
     attend = systems.get("deberta_v3_base").towers["main"].encoder.stack.block.attention
     assert attend.noise.dropout == 0.1
     assert spec.with_field(attend, "dropout", 0.0).noise.dropout == 0.0
+
+
+@pytest.mark.parametrize("farthest, buckets", [(512, 256), (6, 7), (9, 5), (40, 17), (24, 12)])
+def test_far_distances_have_the_number_at_the_reach(farthest, buckets):
+    """The released code clips the bucket of every pair; an odd number reaches beyond `farthest`."""
+    distances = Distances(farthest=farthest, buckets=buckets)
+    ahead = np.arange(-3000, 3001)
+    wanted = np.clip(log_bucket(-ahead, buckets, farthest) + buckets, 0, 2 * buckets - 1)
+    reach = distances.reach
+    np.testing.assert_array_equal(distances.lines()[np.clip(ahead, -reach, reach) + reach], wanted)

@@ -69,14 +69,27 @@ class Distances:
         """Half of the number of vectors."""
         return self.buckets or self.farthest
 
+    @property
+    def reach(self) -> int:
+        """The distance from which all have the last number: `farthest`, and with an odd number of
+        buckets, whose steps are wider than the released code's scale, one beyond it."""
+        reach = self.farthest
+        while self.buckets and log_bucket(np.array(reach), *self._scale) < self.span:
+            reach += 1
+        return reach
+
+    @property
+    def _scale(self) -> tuple[int, int]:
+        return self.buckets, self.farthest
+
     def lines(self, longest: int | None = None) -> np.ndarray:
         """Returns the vector's number of each distance j - i from -M to M, [2 M + 1].
 
-        M is the smaller of `longest` and `farthest`: farther distances have the farthest's number.
+        M is the smaller of `longest` and `reach`: farther distances have the number at `reach`.
         """
-        limit = self.farthest if longest is None else min(longest, self.farthest)
+        limit = self.reach if longest is None else min(longest, self.reach)
         distance = np.arange(limit, -limit - 1, -1)
-        number = log_bucket(distance, self.buckets, self.farthest) if self.buckets else distance
+        number = log_bucket(distance, *self._scale) if self.buckets else distance
         return np.clip(number + self.span, 0, 2 * self.span - 1)
 
 
