@@ -190,10 +190,19 @@ def test_two_processes_train_the_run_of_one(train, whole, tmp_path):
 
 @pytest.mark.full
 def test_two_processes_are_two_slices(train, whole, tmp_path):
-    """Four devices each, which hold the parameters in four parts: the losses of one device."""
-    slices = ("--mesh", "data=2,fsdp=4", "--rules", "fsdp", "--slices", "2")
-    assert_done(train(tmp_path / "run", 2, 4, more=slices).end())
-    assert_same_run(whole, tmp_path / "run")
+    """Four devices each, which hold the parameters in four parts: the rows and losses of one
+    device, up to a SIGTERM."""
+    workdir, slices = tmp_path / "run", ("rules=fsdp", "slices=2")
+    job = train(workdir, 2, 4, mesh="('data', 2), ('fsdp', 4)", more=slices)
+    wait_for(workdir, job, 4)
+    job.kill(1, signal.SIGTERM)
+    ends = job.end()
+    assert [status for status, _, _ in ends] == [143, 143], ends
+    here = tiny.metrics(workdir)
+    assert 4 <= len(here) == here[-1]["step"]
+    for a, b in zip(tiny.metrics(whole), here, strict=False):
+        assert (a["step"], a["tokens"]) == (b["step"], b["tokens"])
+        assert b["values"] == pytest.approx(a["values"], rel=1e-5), a["step"]
 
 
 @pytest.mark.full
