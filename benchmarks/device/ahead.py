@@ -70,18 +70,25 @@ def _compiled(case: Any, module: Any) -> Any:
     """Returns the program of a candidate with its gradient, for an H100."""
     import jax
     import jax.numpy as jnp
+
+    target = place()
+
+    def shape(x):
+        x = x if hasattr(x, "dtype") else jnp.asarray(x)
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=target)
+
+    traced = jax.jit(lambda given: case.call(module, given)).trace(jax.tree.map(shape, case.inputs))
+    return traced.lower(lowering_platforms=("cuda",)).compile()
+
+
+def place() -> Any:
+    """Returns the sharding of arrays on an H100 that is not there."""
+    import jax
     from jax.experimental import topologies
 
     jax.devices()
     target = topologies.get_topology_desc(platform="cuda", target_config=H100, topology="1x1x1")
-    place = jax.sharding.SingleDeviceSharding(target.devices[0])
-
-    def shape(x):
-        x = x if hasattr(x, "dtype") else jnp.asarray(x)
-        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place)
-
-    traced = jax.jit(lambda given: case.call(module, given)).trace(jax.tree.map(shape, case.inputs))
-    return traced.lower(lowering_platforms=("cuda",)).compile()
+    return jax.sharding.SingleDeviceSharding(target.devices[0])
 
 
 def _resources(folder: Path) -> str:

@@ -161,7 +161,7 @@ class _Worker:
             stderr=log,
             text=True,
             cwd=ROOT,
-            env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+            env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_FLAGS": _flags()},
         )
         lines: queue.Queue = queue.Queue()
         threading.Thread(target=_read, args=(child.stdout, lines, log), daemon=True).start()
@@ -240,6 +240,11 @@ class _State:
     current: list[Any] | None = None
     building: list[list[Any]] = dataclasses.field(default_factory=list)
     turn: bool = False
+
+
+def _flags() -> str:
+    """Returns XLA's flags of a worker: it searches among cuBLAS's products alone (`kernels`)."""
+    return f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_enable_triton_gemm=false".strip()
 
 
 def _read(stream, lines: queue.Queue, log) -> None:

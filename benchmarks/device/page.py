@@ -150,7 +150,7 @@ def timed(rows: Rows) -> list[str]:
     reasons = {
         (row["name"], row["case"], row.get("reason", "")): 1
         for row in rows
-        if row["status"] != "timed"
+        if row["status"] != "timed" and row.get("reason")
     }
     return lines + [f"- {name}, {case}: {reason}" for name, case, reason in reasons]
 

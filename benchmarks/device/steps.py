@@ -7,15 +7,19 @@ of a matrix product measured in this run.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import types
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 SIZES = {"base": (12, 768, 12, 32768), "large": (24, 1024, 16, 16384)}
 DOCUMENT = 96  # mean length of a document in packed rows
 VOCAB = 30522
-SEARCH = ", all products searched"
+LOOP = ", layers in a loop"
+LOWERED = ", program for a GPU"
 _dry = False
 
 
@@ -27,25 +31,31 @@ def begin(dry: bool) -> None:
 
 def items(dry: bool) -> list[dict[str, Any]]:
     """Returns model, length and layout of every item."""
+    shapes = [("base", 32, "packed"), ("large", 32, "full"), ("large", 512, "packed")]
     if dry:
-        return [{"model": "base", "length": 32, "layout": "packed"}]
+        return [dict(zip(("model", "length", "layout"), shape, strict=True)) for shape in shapes]
     shapes = [("base", 128, "full"), ("base", 512, "full"), ("base", 512, "packed")]
     shapes += [("large", 128, "full"), ("large", 512, "full"), ("large", 512, "packed")]
     return [dict(zip(("model", "length", "layout"), shape, strict=True)) for shape in shapes]
 
 
 def names(item: dict[str, Any]) -> list[str]:
-    """Returns the implementations of attention; SEARCH: XLA tries Triton's products too."""
+    """Returns the implementations of attention.
+
+    LOOP: the layers are one loop instead of one after the other. LOWERED (dry): the step of the
+    real size is lowered for CUDA, which a CPU can do and cannot run.
+    """
     if _dry:
-        return ["xla"]
+        return [f"pallas{LOWERED}"] if item["length"] == 512 else ["xla", "reference"]
     several = ["pallas", "reference"] if item["layout"] == "full" else ["pallas"]
-    return [*several, f"pallas{SEARCH}"] if item["length"] == 512 else several
+    return [*several, f"pallas{LOOP}"] if item["length"] == 512 else several
 
 
 def sizes_of(item: dict[str, Any]) -> dict[str, int]:
     """Returns the sizes of the network and of its batch."""
-    layers, width, heads, tokens = (1, 32, 2, 128) if _dry else SIZES[item["model"]]
-    shape = {"layers": layers, "width": width, "heads": heads, "vocab": 400 if _dry else VOCAB}
+    tiny = _dry and item["length"] < 512
+    layers, width, heads, tokens = (1, 32, 2, 128) if tiny else SIZES[item["model"]]
+    shape = {"layers": layers, "width": width, "heads": heads, "vocab": 400 if tiny else VOCAB}
     return shape | {"length": item["length"], "batch": tokens // item["length"]}
 
 
@@ -77,23 +87,53 @@ def build(item: dict[str, Any], context: dict[str, Any], name: str) -> Any:
     import jax
 
     from benchmarks.device import kernels
-    from ptm_jax.bench import programs
-    from ptm_jax.core import spec
-    from ptm_jax.nn.attention.multihead import Attention
     from ptm_jax.training.steps.flops import flops
-    from ptm_jax.training.steps.step import program
 
-    impl = name.removesuffix(SEARCH)
-    system = programs.bert(context["sizes"], "bfloat16")
-    system = spec.respell(system, Attention, lambda one: dataclasses.replace(one, impl=impl))
-    work, batch = program(system, 0), context["batch"]
+    if name.endswith(LOWERED):
+        return None  # `measure` lowers it, while no other thread makes a program for the CPU
+    work, batch = work_of(context, name), context["batch"]
     state = jax.eval_shape(work.init, batch)
-    quick = jax.default_backend() == "gpu" and impl == name
-    options = kernels.CUBLAS if quick else None
+    options = kernels.CUBLAS if jax.default_backend() == "gpu" else None
     step = jax.jit(work.step, donate_argnums=0).lower(state, batch)
     step = step.compile(compiler_options=options)
     init = jax.jit(work.init).lower(batch).compile()
     return init, step, flops(work.defined().step, state, batch)
+
+
+def work_of(context: dict[str, Any], name: str) -> Any:
+    """Returns the program of a step with the implementation of a name."""
+    from ptm_jax.bench import programs
+    from ptm_jax.core import spec
+    from ptm_jax.nn.attention.multihead import Attention
+    from ptm_jax.nn.blocks import Stack
+    from ptm_jax.training.steps.step import program
+
+    impl = name.partition(",")[0]
+    system = programs.bert(context["sizes"], "bfloat16")
+    system = spec.respell(system, Attention, lambda one: dataclasses.replace(one, impl=impl))
+    if name.endswith(LOOP):
+        system = spec.respell(system, Stack, lambda one: dataclasses.replace(one, unroll=1))
+    return program(system, 0)
+
+
+def lowered(work: Any, batch: dict[str, np.ndarray]) -> str:
+    """Returns the text of a step for a GPU."""
+    import jax
+
+    with on_gpu():
+        state = jax.eval_shape(work.init, batch)
+        traced = jax.jit(work.step, donate_argnums=0).trace(state, batch)
+        return traced.lower(lowering_platforms=("cuda",)).as_text()
+
+
+def on_gpu() -> contextlib.AbstractContextManager:
+    """Programs that are traced inside are those of a GPU, on any machine. No device is asked."""
+    from ptm_jax.kernels import choice, deciding
+
+    device, stack = types.SimpleNamespace(platform="cuda"), contextlib.ExitStack()
+    stack.enter_context(mock.patch.object(choice, "first", lambda: device))
+    stack.enter_context(mock.patch.object(deciding, "asks", lambda platform: False))
+    return stack
 
 
 def measure(item: dict[str, Any], context: dict[str, Any], name: str, programs: Any) -> dict:
@@ -102,6 +142,9 @@ def measure(item: dict[str, Any], context: dict[str, Any], name: str, programs: 
 
     from benchmarks.device import clock
 
+    if name.endswith(LOWERED):
+        text = lowered(work_of(context, name), context["batch"])
+        return {"status": "lowered", "calls of our kernels": text.count("mosaic_gpu")}
     init, step, operations = programs
     batch = jax.device_put(context["batch"])
     held = {"state": init(batch)}

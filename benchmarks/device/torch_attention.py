@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.device import attention
-from benchmarks.device.attention import BUCKETS, MOST, begin, flops, segments_of  # noqa: F401
+from benchmarks.device.attention import BUCKETS, MOST, WINDOW, begin, flops, segments_of  # noqa: F401
 
 LENGTHS = (512, 2048, 8192)
-CASES = ("plain", "t5", "packed", "permutation")
+CASES = ("plain", "t5", "packed", "permutation", "window")
 FLEX = 2048  # the length at which FlexAttention is compiled: it takes most of a minute
 
 THREADS = 1  # torch compiles one function at a time
@@ -24,7 +24,7 @@ def items(dry: bool) -> list[dict[str, Any]]:
 
 def names(item: dict[str, Any]) -> list[str]:
     """Returns the functions."""
-    return ["flex", "sdpa"] if item["length"] == FLEX else ["sdpa"]
+    return ["flex", "sdpa"] if item["length"] == FLEX or attention._dry else ["sdpa"]
 
 
 def prepare(item: dict[str, Any]) -> dict[str, Any]:
@@ -41,7 +41,8 @@ def build(item: dict[str, Any], context: dict[str, Any], name: str) -> Any:
     size = shape.rows, shape.heads, shape.length, shape.width
     q, k, v = (torch.randn(size, device=device, dtype=torch.bfloat16) for _ in range(3))
     table = torch.randn(BUCKETS, shape.heads, device=device)
-    leaves = [x.requires_grad_() for x in (q, k, v, table)]
+    forward_only = name == "flex" and device == "cpu"  # it has no backward pass there
+    leaves = [x.requires_grad_(not forward_only) for x in (q, k, v, table)]
     segments = torch.as_tensor(segments_of(item, shape)).to(device)
     draw = np.random.default_rng(0)
     order = np.tile(np.arange(shape.length), (shape.rows, 1))
@@ -51,6 +52,8 @@ def build(item: dict[str, Any], context: dict[str, Any], name: str) -> Any:
 
     def both():
         out = run()
+        if forward_only:
+            return out
         return torch.autograd.grad(
             out.sum(), [x for x in leaves if item["case"] == "t5" or x is not table]
         )
@@ -75,6 +78,7 @@ def _buckets(length: int, device) -> Any:
 
 
 def _sdpa(item, shape, leaves, marks):
+    import torch
     import torch.nn.functional as F
 
     q, k, v, table = leaves
@@ -84,6 +88,9 @@ def _sdpa(item, shape, leaves, marks):
         mask = (segments[:, :, None] == segments[:, None, :])[:, None]
     if case == "permutation":
         mask = (order[:, None, :] <= order[:, :, None])[:, None]
+    if case == "window":
+        places = torch.arange(shape.length, device=q.device)
+        mask = ((places[:, None] - places[None]).abs() <= WINDOW)[None, None]
     buckets = _buckets(shape.length, q.device)[1] if case == "t5" else None
 
     def run():
@@ -108,16 +115,21 @@ def _flex(item, shape, leaves, marks):
     def earlier(b, h, i, j):
         return order[b, j] <= order[b, i]
 
-    if case in ("packed", "permutation"):
+    def near(b, h, i, j):
+        return (i - j).abs() <= WINDOW
+
+    masks = {"packed": same, "permutation": earlier, "window": near}
+    if case in masks:
         size = shape.rows, None, shape.length, shape.length
-        block = create_block_mask(same if case == "packed" else earlier, *size, device=q.device)
+        block = create_block_mask(masks[case], *size, device=q.device)
     if case == "t5":
         line = _buckets(4, q.device)[0]
 
         def score(s, b, h, i, j):
             return s + table[line[(j - i).clamp(-MOST, MOST) + MOST], h]
 
-    compiled = torch.compile(flex_attention, dynamic=False)
+    quick = {"backend": "eager"} if q.device.type == "cpu" else {}
+    compiled = torch.compile(flex_attention, dynamic=False, **quick)
     scale = 1.0 if case == "t5" else None
     return lambda: compiled(q, k, v, score_mod=score, block_mask=block, scale=scale)
 

@@ -24,7 +24,7 @@ from ptm_jax.systems.transformers import bert_gpt as transformers
 from ptm_jax.training.steps.flops import flops
 from ptm_jax.training.steps.step import Program, program
 
-UNROLLED = "all layers unrolled on a CPU, scanned elsewhere"
+UNROLLED = "all layers unrolled on a CPU and a GPU, scanned elsewhere"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

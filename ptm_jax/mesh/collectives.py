@@ -20,10 +20,12 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh
+
+from ptm_jax.mesh.instructions import Instruction, bytes_of, program, trips
 
 Kind = Literal[
     "all-reduce",
@@ -74,21 +76,6 @@ class Collective:
     overlapped: bool = False
 
 
-class _Instruction(NamedTuple):
-    type: str
-    opcode: str
-    text: str
-
-    def attribute(self, key: str) -> str | None:
-        match = re.search(rf"\b{key}=%?([\w.-]+)", self.text)
-        return match[1] if match else None
-
-    def operation(self) -> str:
-        """Returns JAX's name of the operation."""
-        match = re.search(r'op_name="([^"]*)"', self.text)
-        return match[1] if match else ""
-
-
 def collectives(text: str, mesh: Mesh | AbstractMesh, slices: int = 1) -> list[Collective]:
     """Returns the collectives of an optimized HLO module, in the order of the program.
 
@@ -98,7 +85,7 @@ def collectives(text: str, mesh: Mesh | AbstractMesh, slices: int = 1) -> list[C
     part = math.prod(sizes.values()) // slices
     if slices > 1 and f"num_partitions={part}," in text.partition("\n")[0]:
         sizes["data"] //= slices
-    computations, entry = _computations(text)
+    computations, entry = program(text)
     results, windows = [], set()
     for instruction, kind, loops, window in _walk(computations, entry, ()):
         if instruction.opcode == "send":
@@ -110,7 +97,7 @@ def collectives(text: str, mesh: Mesh | AbstractMesh, slices: int = 1) -> list[C
         group = math.prod(sizes[axis] for axis in axes) if pairs else len(devices[0])
         name = instruction.operation()
         shapes = _results(instruction)
-        size = sum(_bytes(shape) for shape in shapes)
+        size = sum(bytes_of(shape) for shape in shapes)
         if (
             window
         ):  # all permutations of the loop, and the last one after it, have the name of the product
@@ -133,7 +120,7 @@ def collectives(text: str, mesh: Mesh | AbstractMesh, slices: int = 1) -> list[C
 
 
 def _between(
-    instruction: _Instruction, kind: Kind, loops: tuple[int, ...], slices: int
+    instruction: Instruction, kind: Kind, loops: tuple[int, ...], slices: int
 ) -> Collective:
     """Returns the transfer between slices that a `send` begins."""
     target = re.search(r'_xla_megascale_target="\{([\d,:]+)\}', instruction.text)
@@ -142,13 +129,13 @@ def _between(
         ends = [list(map(int, part.split(":"))) for part in target[1].split(",")]
         group = sum(end[-1] - end[0] + 1 for end in ends)
     shapes, name = _results(instruction)[:1], instruction.operation()
-    size, count = sum(map(_bytes, shapes)), math.prod(loops)
+    size, count = sum(map(bytes_of, shapes)), math.prod(loops)
     return Collective(kind, BETWEEN, group, count, size, loops, shapes, _phase(name), name)
 
 
 def _walk(
     computations, name, loops, window=None
-) -> Iterator[tuple[_Instruction, Kind, tuple[int, ...], str | None]]:
+) -> Iterator[tuple[Instruction, Kind, tuple[int, ...], str | None]]:
     """Yields every collective with its kind, the loops around it, and the kind of the windowed
     product around it."""
     for instruction in computations.get(name, ()):
@@ -156,7 +143,7 @@ def _walk(
         if opcode == "while":
             body, condition = instruction.attribute("body"), instruction.attribute("condition")
             inner = re.search(r"windowed_dot_general_body_(rs|ag)", body)
-            around = (*loops, _trips(instruction, computations, condition))
+            around = (*loops, trips(instruction, computations, condition))
             yield from _walk(computations, body, around, inner[1] if inner else None)
         elif opcode == "conditional":
             branches = re.search(r"branch_computations=\{([^}]*)\}", instruction.text)
@@ -195,42 +182,7 @@ def _walk(
             yield instruction, opcode.removesuffix("-start"), loops, window
 
 
-# A type has nested brackets, of tuples and layouts, but no word between a blank and "(" as the
-# opcode after it.
-_INSTRUCTION = re.compile(r"\s+(?:ROOT )?%?[\w.-]+ = (\S.*?) ([\w-]+)\((.*)")
-
-
-def _computations(text: str) -> tuple[dict[str, list[_Instruction]], str]:
-    """Returns ({name: instructions}, name of the entry computation)."""
-    computations: dict[str, list[_Instruction]] = {}
-    entry, inside = "", None
-    for line in text.splitlines():
-        if inside is None:
-            head = re.match(r"(ENTRY )?%?([\w.-]+) \(.*\{$", line)
-            if head:
-                inside = computations.setdefault(head[2], [])
-                entry = head[2] if head[1] else entry
-        elif line.startswith("}"):
-            inside = None
-        elif instruction := _INSTRUCTION.match(line):
-            inside.append(_Instruction(*instruction.groups()))
-    return computations, entry
-
-
-def _trips(instruction: _Instruction, computations, condition: str | None) -> int:
-    known = re.search(r'known_trip_count"?:\{"?n"?:"?(\d+)', instruction.text)
-    if known:
-        return int(known[1])
-    constants = [part for part in computations.get(condition, ()) if part.opcode == "constant"]
-    bounds = [
-        re.match(r"\d+", part.text)
-        for part in constants
-        if part.type.startswith(("s32", "s64", "u32"))
-    ]
-    return int(bounds[0][0]) if len(bounds) == 1 and bounds[0] else 1
-
-
-def _results(instruction: _Instruction) -> tuple[str, ...]:
+def _results(instruction: Instruction) -> tuple[str, ...]:
     """Returns the types of the results.
     The type of an asynchronous start lists its operands first."""
     shapes = re.findall(r"\b[a-z]+\d*[a-z0-9]*\[[\d,]*\]", instruction.type)
@@ -238,15 +190,6 @@ def _results(instruction: _Instruction) -> tuple[str, ...]:
         shapes = [shape for shape in shapes if shape not in ("u32[]", "s32[]")]
         shapes = shapes[len(shapes) // 2 :]
     return tuple(shapes)
-
-
-_BITS = {"pred": 8, "bf16": 16, "token": 0, "s4": 4, "u4": 4}
-
-
-def _bytes(shape: str) -> int:
-    kind, dims = shape.rstrip("]").split("[")
-    bits = _BITS.get(kind) or int(re.search(r"\d+", kind)[0])
-    return bits * math.prod(int(dim) for dim in dims.split(",") if dim) // 8
 
 
 def _group(attributes: str, count: int) -> list[list[int]]:

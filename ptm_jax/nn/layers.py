@@ -20,6 +20,7 @@ from ptm_jax.core.precision import Precision, add_bias
 from ptm_jax.core.streams import keep_mask
 from ptm_jax.core.types import Array, Batch, Visibility, record, static
 from ptm_jax.kernels import integers
+from ptm_jax.kernels.choice import platform
 from ptm_jax.kernels.scores import Scores
 from ptm_jax.nn.initializers import TruncatedNormal, Zeros
 
@@ -57,14 +58,17 @@ _ACTIVATIONS = {
 def activate(name: Activation, x: jax.Array) -> jax.Array:
     """Applies the named activation in float32 and returns x's type.
 
-    The backward pass stores only x.
+    The backward pass stores only x. On a GPU a barrier holds XLA to this: in layers without a loop
+    it would keep a float32 intermediate of the forward pass instead of computing it again, and
+    write the gradient in float32 for the sum of the bias.
     """
     return _ACTIVATIONS[name](x.astype(jnp.float32)).astype(x.dtype)
 
 
 def _activate_backward(name, x, g):
-    _, pull = jax.vjp(_ACTIVATIONS[name], x.astype(jnp.float32))
-    return (pull(g.astype(jnp.float32))[0].astype(x.dtype),)
+    alone = jax.lax.optimization_barrier if platform() == "gpu" else (lambda array: array)
+    _, pull = jax.vjp(_ACTIVATIONS[name], alone(x).astype(jnp.float32))
+    return (alone(pull(g.astype(jnp.float32))[0].astype(x.dtype)),)
 
 
 activate.defvjp(lambda name, x: (activate(name, x), x), _activate_backward)

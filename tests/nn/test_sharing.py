@@ -155,7 +155,9 @@ def test_unrolled_layers_give_the_same_numbers_dropout_included(options):
         ("cpu", {"layers": 12, "remat": "full"}, 1),
         ("cpu", {"layers": 24, "unroll": 4}, 4),
         ("tpu", {"layers": 12}, 1),
-        ("gpu", {"layers": 2}, 1),
+        ("gpu", {"layers": 24}, 24),
+        ("gpu", {"layers": 25}, 1),
+        ("gpu", {"layers": 24, "remat": "dots"}, 1),
         ("gpu", {"layers": 12, "unroll": 12}, 12),
     ],
 )
