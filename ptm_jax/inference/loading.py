@@ -33,6 +33,7 @@ from ptm_jax.core.spec.classes import Kinds, kinds_of
 from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.system import System, adapted, in_effect, tied
 from ptm_jax.core.types import Params
+from ptm_jax.data.stores import working
 from ptm_jax.inference.decoding import defaults
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.inference.words import graph_vectors, trained_words, two_languages
@@ -84,7 +85,7 @@ def load(
     a damaged file, or an adapter of another model.
     """
     request = Request(
-        path=model_folder(path),
+        path=model_folder(working.opened(path)),
         precision=precision,
         tower=tower,
         adapter=adapter,

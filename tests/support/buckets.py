@@ -133,6 +133,15 @@ class Proxy:
             found["x-goog-generation"] = now
         return status, found, data
 
+    def objects(self):
+        """The names of all objects that are there."""
+        return [*self._generations]
+
+    def put(self, name, data):
+        """Writes an object."""
+        query = urllib.parse.urlencode({"uploadType": "media", "name": name})
+        self.answer("POST", f"/upload/storage/v1/b/bucket/o?{query}", {}, data)
+
     def close(self):
         self._server.shutdown()
         self._server.server_close()
