@@ -21,8 +21,13 @@ from ptm_jax.core.errors import UserError
 
 
 def count(devices: Sequence[jax.Device]) -> int:
-    """Returns the number of slices of TPU devices; 1 for other devices."""
-    return len({device.slice_index for device in devices if device.platform == "tpu"}) or 1
+    """Returns the number of slices of TPU devices; 1 for other devices.
+
+    The devices of a topology of one slice have no number of it."""
+    try:
+        return len({device.slice_index for device in devices if device.platform == "tpu"}) or 1
+    except AttributeError:
+        return 1
 
 
 def arranged(shape: Sequence[int], devices: Sequence[jax.Device], slices: int) -> np.ndarray:

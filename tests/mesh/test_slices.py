@@ -49,6 +49,7 @@ def test_one_process_stands_for_several_slices_and_processes_are_not_torn():
 def test_devices_of_a_tpu_know_their_slices():
     devices = [SimpleNamespace(platform="tpu", slice_index=number // 4) for number in range(8)]
     assert (slices.count(devices), slices.count(devices_of(2, 4))) == (2, 1)
+    assert slices.count([SimpleNamespace(platform="tpu")] * 4) == 1  # a topology of one slice
     slices.check_devices(devices, 2)
     with pytest.raises(UserError, match="the 8 devices are in 2 slices, not 1; write --slices 2"):
         slices.check_devices(devices, 1)
