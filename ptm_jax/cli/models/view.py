@@ -1,20 +1,22 @@
-"""View what a prediction rests on: a page of HTML with the saliency of a text by several methods.
+"""View what a prediction rests on, or the attention of a text: a page of HTML.
 
 Examples:
   ptm view MODEL --text "a long but very funny story" --out page.html
   ptm view MODEL --text "Paris is the [MASK] of France" --target capital --out page.html
+  ptm view MODEL --text "the trophy does not fit into the case" --by attention --out page.html
   ptm view MODEL --text "..." --methods occlusion integrated_gradients --json
 
 The prediction is a class of a classifier, or the word at the [MASK] of a masked language model. The
 page opens without a network. Its table has the faithfulness of each method for this text. Believe
-the method without whose tokens the prediction falls, and with whose tokens alone it stays.
+the method without whose tokens the prediction falls, and with whose tokens alone it stays. The page
+of --by attention has all heads of all layers.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -26,9 +28,12 @@ DEFAULT = ("integrated_gradients", "gradient_input", "gradient", "occlusion")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A workdir, or a checkpoint: a classifier or a masked language model."""
+    """A workdir, or a checkpoint: a classifier or a masked language model; with --by attention any
+    encoder with attention."""
     text: Annotated[str, tyro.conf.arg(metavar="TEXT")]
     """The text; with [MASK] for a masked language model."""
+    by: Literal["saliency", "attention"] = "saliency"
+    """saliency: scores of tokens for a prediction. attention: the maps of every head."""
     target: options.Text = None
     """The class or the word to explain (default: the most probable one)."""
     methods: Annotated[tuple[str, ...], tyro.conf.arg(metavar="METHOD ...")] = DEFAULT
@@ -56,6 +61,8 @@ def run(args: Args) -> int:
         raise UserError("--steps and --samples must be at least 1, and --methods needs a name")
     if args.out is not None and Path(args.out).suffix not in (".html", ".htm"):
         raise UserError(f"--out is {args.out}; the page is a file that ends in .html")
+    if args.by == "attention":
+        return _attention(args)
     model = load(best_checkpoint(args.model))
     function = attributions.function_of(model, args.text, args.target)
     results = {
@@ -92,5 +99,42 @@ def run(args: Args) -> int:
     if args.out is not None:
         title = f"{Path(args.model).name}: {first.target}"
         Path(args.out).write_text(pages.page(title, results, figures), encoding="utf8")
+        lines.append(f"the page is in {args.out}")
+    return options.report(document, "\n".join(lines), args.json)
+
+
+def _attention(args: Args) -> int:
+    """Writes the page of the attention maps, and prints what each head reads most."""
+    import numpy as np
+
+    from ptm_jax.core.errors import UserError
+    from ptm_jax.inference.loading import load
+    from ptm_jax.inference.saliency import attention_pages
+    from ptm_jax.runs.run import best_checkpoint
+
+    names = ("target", "methods", "steps", "samples", "seed")
+    if flags := options.given(args, names):
+        raise UserError(f"{flags[0]} is for --by saliency; leave it out")
+    model = load(best_checkpoint(args.model))
+    (ids,) = model.ids_of([args.text])
+    maps = model(ids[None], attention=True, logits=False).attention
+    if maps is None or not maps.shape[2]:
+        raise UserError(f"{model.system.name} has no attention; give an encoder with attention")
+    maps, tokenizer = maps[:, 0], model._tokenizer()
+    pieces = [tokenizer.piece(int(i)) for i in ids]
+    places = np.arange(len(ids))
+    distance = np.abs(places[:, None] - places)
+    entropy = -(maps * np.log2(np.maximum(maps, 1e-12))).sum(-1).mean(-1)
+    document = {
+        "tokens": pieces, "distance": (maps * distance).sum(-1).mean(-1).round(4).tolist(),
+        "bits": entropy.round(4).tolist(),
+    }  # fmt: skip
+    rows = [[str(n), *(f"{x:.2f}" for x in row)] for n, row in enumerate(entropy, 1)]
+    heads = [f"head {h}" for h in range(1, maps.shape[1] + 1)]
+    lines = ["bits of a token's attention, by layer", options.table(["layer", *heads], rows)]
+    if args.out is not None:
+        title = f"{Path(args.model).name}: attention"
+        text = attention_pages.page(title, pieces, maps)
+        Path(args.out).write_text(text, encoding="utf8")
         lines.append(f"the page is in {args.out}")
     return options.report(document, "\n".join(lines), args.json)
