@@ -34,7 +34,7 @@ test: $(VENV)/.test
 	PTM_TEST_COMPILE=fast $(PYTEST) -m "not full"
 
 test-full: $(VENV)/.parity $(VENV)/.docs $(VENV)/.tpu $(VENV)/.beam $(VENV)/.fastnlp $(VENV)/.fastai $(VENV)/.serving $(VENV)/.pykeen \
-    $(VENV)/.store
+    $(VENV)/.store $(VENV)/.jobset $(VENV)/.slurm
 	GLIBC_TUNABLES=$(GLIBC_TUNABLES) $(BIN)/python tests/run.py
 
 # A quick set under the newest Python: imports, laws, the command line, a training of a few steps.
@@ -130,6 +130,18 @@ $(VENV)/.pykeen: $(VENV)/.parity
 $(VENV)/.store: $(VENV)/.test
 	$(PIP) --target $(VENV)/store "gcsfs>=2025.3" "s3fs>=2025.3" "gcp-storage-emulator>=2026.7" "moto[server]>=5.2"
 	touch $@
+
+# Models of the custom resource JobSet and of Kubernetes' own types, generated from their published schema.
+$(VENV)/.jobset: $(VENV)/.test
+	$(PIP) --target $(VENV)/jobset "kubeflow-trainer-api==2.3.0"
+	touch $@
+
+# Debian's Slurm, unpacked and not installed, so that no other folder changes. Without apt the tests of it are skipped.
+SLURM := slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libmunge2 libhwloc15
+$(VENV)/.slurm: $(VENV)/.run
+	@mkdir -p $(VENV)/slurm && cd $(VENV)/slurm && rm -f *.deb && \
+	if apt-get download -qq $(SLURM) 2> /dev/null && for one in *.deb; do dpkg -x $$one . || exit 1; done && rm *.deb; \
+	then touch ../.slurm; else echo "no packages of Slurm: its tests are skipped"; fi
 
 # The TPU compiler, where the children of `ptm plan` find it and no other process does.
 $(VENV)/.tpu: $(VENV)/.run

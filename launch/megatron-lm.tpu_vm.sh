@@ -1,5 +1,5 @@
 #!/bin/bash
-# ptm launch tpu-vm configs/megatron_lm.py --workdir /store/8b --data /store/lm --topology 'v5p:8x8x8*2' --mesh data=128,model=8 --rules megatron --setup 'source /store/env/bin/activate' --mount 10.0.0.2:/share=/store --project PROJECT --zone us-east5-a
+# ptm launch tpu-vm configs/megatron_lm.py --workdir /store/8b --data /store/lm --topology v5p:8x8x8 --mesh data=64,model=8 --rules megatron --setup 'source /store/env/bin/activate' --mount 10.0.0.2:/share=/store --project PROJECT --zone us-east5-a
 #
 #   bash megatron-lm.tpu_vm.sh     asks for the slice, starts the run, and stays to look after it
 #
@@ -9,14 +9,14 @@
 set -uo pipefail
 
 name=megatron-lm
-hosts=256
+hosts=128
 retries=3
 grace=300
 poll=${PTM_POLL:-60}
 logs=$name-logs
 where=(--project=PROJECT --zone=us-east5-a --quiet)
 slice=(--type v5p --topology 8x8x8 --runtime-version v2-alpha-tpuv5)
-nodes=("$name-0" "$name-1")
+nodes=("$name")
 files=$(mktemp -d)
 copied=("$files/ptm-config.py")
 trap 'rm -rf "$files"' EXIT
@@ -29,23 +29,34 @@ finish() { echo "$1" > ptm.status.new && mv ptm.status.new ptm.status; exit "$1"
 mountpoint -q /store || { sudo mkdir -p /store && sudo mount -t nfs 10.0.0.2:/share /store; } || finish 1
 export PTM_HOSTS=auto
 source /store/env/bin/activate
-set -- ptm train ptm-config.py --workdir /store/8b --data /store/lm --mesh data=128,model=8 --rules megatron --slices 2
+set -- ptm train ptm-config.py --workdir /store/8b --data /store/lm --mesh data=64,model=8 --rules megatron
 worker=$(curl -sf -H 'Metadata-Flavor: Google' \
   http://metadata.google.internal/computeMetadata/v1/instance/attributes/agent-worker-number) || worker=$(hostname)
-log=/store/8b/launch/slice-$PTM_SLICE-host-$worker.log
+log=/store/8b/launch/host-$worker.log
 # Run the command given as arguments, hand SIGTERM on to it and wait until it has saved; its output also goes to $log.
-child='' asked=''
-trap 'asked=1; [ -z "$child" ] || kill -TERM "$child"' TERM
+# A subshell waits for it and reports its process and status: `wait` loses the status of a command that ends at the same
+# moment as the waiting shell gets SIGTERM, and Slurm sends it to both.
+child='' asked='' status=''
+trap 'asked=1; [ -z "$child" ] || kill -TERM "$child" 2> /dev/null' TERM
 mkdir -p "${log%/*}"
-"$@" > >(trap '' TERM; exec tee -a "$log") 2>&1 &
-child=$!
-[ -z "$asked" ] || kill -TERM "$child"
-while :; do
-  asked=''
-  wait "$child"
-  status=$?
-  [ -n "$asked" ] || break # else it was the signal that ended the waiting
-done
+exec 5>&1 3< <(
+  trap : TERM
+  exec 4>&1
+  # shellcheck disable=SC2016 # the inner shell is to expand it
+  bash -c 'echo "process $$" >&4; exec "$@" 4>&- 5>&-' host "$@" > >(trap '' TERM; exec tee -a "$log" >&5 4>&-) 2>&1
+  echo "status $?" >&4
+)
+while read -r fact number; do
+  case $fact in
+    status) status=$number ;;
+    process)
+      child=$number
+      [ -z "$asked" ] || kill -TERM "$child" 2> /dev/null
+      ;;
+  esac
+done <&3
+[ -n "$status" ] || status=${asked:+143}
+status=${status:-137} # the subshell was killed
 finish "$status"
 PTM_END
 cat > "$files/ptm-config.py" <<'PTM_END'
@@ -124,7 +135,7 @@ collect() {
   for index in "${!nodes[@]}"; do
     for ((worker = 0; worker < hosts / ${#nodes[@]}; worker++)); do
       gcloud compute tpus tpu-vm scp "${nodes[index]}:ptm.out" \
-        "$logs/attempt-$attempt-slice-$index-host-$worker.log" "${where[@]}" --worker="$worker" 2> /dev/null
+        "$logs/attempt-$attempt-host-$worker.log" "${where[@]}" --worker="$worker" 2> /dev/null
     done
   done
   say "logs of attempt $attempt lie in $logs"
@@ -158,7 +169,7 @@ while :; do
     ACTIVE) ;;
     NONE)
       say "asking for the slice"
-      queued create --node-count=2 --node-prefix="$name" "${slice[@]}" || exit 1
+      queued create --node-id="$name" "${slice[@]}" || exit 1
       pause "$poll"
       continue
       ;;

@@ -3,8 +3,12 @@ gcloud: what is preempted goes on, what fails starts again so often and no more,
 run, and every text arrives as it was given."""
 
 import dataclasses
+import os
 import re
 import shutil
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +20,7 @@ from ptm_jax.launch import scripts
 
 # Tasks on "nodes" that are processes here; SIGTERM goes to all, and when one fails Slurm ends the
 # others.
-SRUN = """shift; pids=()
+SRUN = """shift; pids=(); echo $$ > srun.pid
 for ((i = 0; i < SLURM_NTASKS; i++)); do SLURM_PROCID=$i "$@" & pids+=($!); done
 trap 'kill -TERM "${pids[@]}"' TERM
 failed=0
@@ -30,7 +34,12 @@ while [ ${#pids[@]} -gt 0 ]; do
   command sleep 0.02
 done
 exit $failed"""
-SCONTROL = 'case $1 in show) printf "node7\\nnode8\\n";; requeue) echo "$2" >> requeued;; esac'
+SCONTROL = """case "$1 $2" in
+  "show hostnames") printf "node7\\nnode8\\n" ;;
+  "show job") cat state 2> /dev/null || echo "   JobState=RUNNING Reason=None" ;;
+  "requeue "*) echo "$2" >> requeued ;;
+esac"""
+SCANCEL = '[ "$1" = --signal=TERM ] && echo "$2" >> signalled; kill -TERM "$(cat srun.pid)"'
 
 # A command that ends as the file `outcome` has it: a status, or a wait for SIGTERM, after which it
 # takes a moment to save.
@@ -50,14 +59,19 @@ esac"""
 def slurm(tmp_path):
     """A folder with a rendered job and the stand-ins; calls give its exit status."""
     bin = tmp_path / "bin"
-    for name, text in (("srun", SRUN), ("scontrol", SCONTROL), ("ptm", TRAIN)):
+    for name, text in (
+        ("srun", SRUN),
+        ("scontrol", SCONTROL),
+        ("scancel", SCANCEL),
+        ("ptm", TRAIN),
+    ):
         rendering.executable(bin, name, text)
     value = dataclasses.replace(job(words("slurm", "bert_base", "--retries", "1")), workdir="run")
     given = {"SLURM_JOB_ID": "4711", "SLURM_NTASKS": "2", "SLURM_JOB_NODELIST": "node[7-8]"}
 
-    def call(outcome: str):
+    def call(outcome: str, **more: str):
         (tmp_path / "outcome").write_text(outcome)
-        return rendering.bash(scripts.slurm(value), tmp_path, bin, **given)
+        return rendering.bash(scripts.slurm(value), tmp_path, bin, **given, **more)
 
     call.folder, call.bin, call.given, call.value = tmp_path, bin, given, value
     return call
@@ -114,10 +128,52 @@ def test_slurm_hands_sigterm_on_and_waits_for_the_save(slurm):
     batch = rendering.started(scripts.slurm(slurm.value), slurm.folder, slurm.bin, **slurm.given)
     out = rendering.interrupted(batch, *(slurm.folder / f"waiting.{host}" for host in "01"))
     assert batch.returncode == 0 and "saved; queued again" in out and requeued(slurm.folder) == 1
+    assert (slurm.folder / "signalled").read_text() == "4711\n"
     for host in "01":
         assert (
             (slurm.folder / "run" / "launch" / f"host-{host}.log").read_text().endswith("saved\n")
         )
+
+
+@pytest.mark.parametrize(
+    ("state", "ours"),
+    [("COMPLETING Reason=None", False), ("COMPLETING Reason=TimeLimit", True)],
+)
+def test_slurm_leaves_what_slurm_itself_ends(slurm, state, ours):
+    """After `scancel`, `scontrol requeue` or a preemption the job is no longer RUNNING, and Slurm
+    alone decides. (tests/launch/test_slurm.py has the real states.)"""
+    (slurm.folder / "state").write_text(f"   JobState={state}\n")
+    for outcome, word in (("143", "saved"), ("1", "failed")):
+        done = slurm(outcome)
+        end = "; queued again" if ours else "; Slurm ended the job, and queues it again unless"
+        assert f"{word}{end}" in done.stdout and done.returncode == (0 if ours else 143)
+        assert (slurm.folder / "run" / "launch" / "failures").exists() == (ours and outcome == "1")
+    assert requeued(slurm.folder) == (2 if ours else 0)
+
+
+def test_the_status_is_that_of_a_command_that_ends_at_the_signal(tmp_path):
+    """Slurm sends SIGTERM to the shell and its command at once. `wait` of bash loses the status of
+    about half of them."""
+    ends = "trap 'exit 7' TERM; touch ready; while :; do sleep 0.01; done"
+    text = f'log={tmp_path}/log\n{scripts.template("host.sh")}\nexit "$status"'
+    for _ in range(12):
+        with subprocess.Popen(
+            ["bash", "-c", text, "host", "bash", "-c", ends],
+            cwd=tmp_path,
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as shell:
+            while not (tmp_path / "ready").exists():
+                time.sleep(0.005)
+            (tmp_path / "ready").unlink()
+            os.killpg(shell.pid, signal.SIGTERM)
+            assert shell.wait(30) == 7
+
+
+def test_slurm_queues_one_task_of_an_array_again(slurm):
+    slurm("143", SLURM_ARRAY_JOB_ID="4711", SLURM_ARRAY_TASK_ID="2")
+    assert (slurm.folder / "requeued").read_text() == "4711_2\n"
 
 
 def test_hostile_texts_reach_slurms_tasks_unchanged(slurm):

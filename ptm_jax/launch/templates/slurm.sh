@@ -3,10 +3,12 @@
 #
 #   sbatch @@name.slurm.sh            submit; run it from the folder that relative paths start at
 #   scancel --signal=TERM JOB         save and go back to the queue
+#   scancel JOB                       save and end
 #   tail -f @@shown/host-*.log
 #
 # One process on each node, which it has to itself. SIGTERM, which comes @@grace seconds before the time limit and with a
-# preemption, makes `ptm train` save and exit with 143: the job is queued again and goes on where it was.
+# preemption, makes `ptm train` save and exit with 143: the job is queued again and goes on where it was. After a preemption,
+# `scontrol requeue` or `scancel`, Slurm waits GraceTime or KillWait seconds (`scontrol show config`) for the save.
 #SBATCH --job-name=@@name
 #SBATCH --nodes=@@hosts
 #SBATCH --ntasks=@@hosts
@@ -29,6 +31,9 @@ train=(@@train)
 
 mkdir -p "$PTM_LOGS/status"
 rm -f "$PTM_LOGS"/status/*
+# The number of a study's last task is also the number of the whole array.
+job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
+job=${job:-$SLURM_JOB_ID}
 JAX_COORDINATOR_ADDRESS=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1):$((20000 + SLURM_JOB_ID % 20000))
 export JAX_COORDINATOR_ADDRESS JAX_NUM_PROCESSES=@@hosts
 
@@ -42,27 +47,39 @@ echo "$status" > "$PTM_LOGS/status/$SLURM_PROCID"
 [ "$status" -eq 0 ] || [ "$status" -eq 143 ] || exit "$status"
 @@end
 
-step=''
-trap '[ -z "$step" ] || kill -TERM "$step"' TERM
+# Whether Slurm itself ends the job: after `scancel`, `scontrol requeue` or a preemption.
+ending() {
+  case $(scontrol show job "$job" 2> /dev/null) in
+    '' | *JobState=RUNNING* | *Reason=TimeLimit*) return 1 ;;
+  esac
+}
+
+# A SIGTERM to this shell alone goes to the tasks through Slurm, because `srun` would kill them.
+trap 'ending || scancel --signal=TERM "$job" 2> /dev/null &' TERM
 srun --kill-on-bad-exit=1 bash -c "$host" host "${train[@]}" > /dev/null &
 step=$!
 while kill -0 "$step" 2> /dev/null; do wait "$step"; done
 
-found=$(cat "$PTM_LOGS"/status/* 2> /dev/null)
-if [ "$(wc -w <<< "$found")" -eq @@hosts ] && ! grep -qvxE '0|143' <<< "$found"; then
+outcome=failed statuses=$(cat "$PTM_LOGS"/status/* 2> /dev/null)
+if [ "$(wc -w <<< "$statuses")" -eq @@hosts ] && ! grep -qvxE '0|143' <<< "$statuses"; then
+  outcome=saved
   rm -f "$PTM_LOGS/failures"
-  if grep -qx 143 <<< "$found"; then
-    echo "$(date '+%F %T') saved; queued again"
-    exec scontrol requeue "$SLURM_JOB_ID"
+  if ! grep -qx 143 <<< "$statuses"; then
+    echo "$(date '+%F %T') done"
+    exit 0
   fi
-  echo "$(date '+%F %T') done"
-  exit 0
 fi
-echo "$(date '+%F %T') job $SLURM_JOB_ID" >> "$PTM_LOGS/failures"
-tail -n 5 "$PTM_LOGS"/host-*.log
-if [ "$(wc -l < "$PTM_LOGS/failures")" -le @@retries ]; then
-  echo "$(date '+%F %T') failed; queued again"
-  exec scontrol requeue "$SLURM_JOB_ID"
+if ending; then
+  echo "$(date '+%F %T') $outcome; Slurm ended the job, and queues it again unless it was cancelled"
+  exit 143
 fi
-echo "$(date '+%F %T') failed more than @@retries times"
-exit 1
+if [ "$outcome" = failed ]; then
+  echo "$(date '+%F %T') job $job" >> "$PTM_LOGS/failures"
+  tail -n 5 "$PTM_LOGS"/host-*.log
+  if [ "$(wc -l < "$PTM_LOGS/failures")" -gt @@retries ]; then
+    echo "$(date '+%F %T') failed more than @@retries times"
+    exit 1
+  fi
+fi
+echo "$(date '+%F %T') $outcome; queued again"
+exec scontrol requeue "$job"
