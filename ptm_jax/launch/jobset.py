@@ -63,6 +63,8 @@ def manifest(job: Job) -> dict[str, Any]:
     slices = job.hardware.slices if tpu else 1
     hosts = job.hardware.hosts // slices
     saved = {"containerName": CONTAINER, "operator": "In", "values": [STOPPED]}
+    # Before 0.11 JobSet requires the status; its default is True.
+    disrupted = {"type": "DisruptionTarget", "status": "True"}
     preempted = {
         "name": "preempted",
         "action": "RestartJobSetAndIgnoreMaxRestarts",
@@ -75,7 +77,7 @@ def manifest(job: Job) -> dict[str, Any]:
         "backoffLimit": 0,
         "podFailurePolicy": {
             "rules": [
-                {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]},
+                {"action": "FailJob", "onPodConditions": [disrupted]},
                 {"action": "FailJob", "onExitCodes": saved},
             ]
         },

@@ -46,7 +46,7 @@ EXITS = {"containerName": TEXT, "*operator": one_of("In", "NotIn"), "*values": [
 FAILURE = {
     "*action": one_of("FailJob", "FailIndex", "Ignore", "Count"),
     "onExitCodes": EXITS,
-    "onPodConditions": [{"*type": TEXT, "status": TEXT}],
+    "onPodConditions": [{"*type": TEXT, "*status": TEXT}],
 }
 JOB = {
     "parallelism": WHOLE,

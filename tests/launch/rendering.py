@@ -2,6 +2,7 @@
 harm."""
 
 import dataclasses
+import json
 import os
 import shlex
 import signal
@@ -56,6 +57,40 @@ def executable(folder: Path, name: str, script: str) -> Path:
     path.write_text(f"#!/bin/bash\n{script}\n")
     path.chmod(0o755)
     return path
+
+
+def documented(folder: str = "$FAKE") -> str:
+    """Shell lines for a stand-in of gcloud: flags that its documentation does not have, or not
+    together, are written to FOLDER/refused, and end it with status 2 as gcloud does."""
+    facts = json.loads((Path(__file__).parent / "gcloud_flags.json").read_text(encoding="utf8"))
+    cases = [
+        f"""  "{name}")
+    known=" {" ".join(facts["everywhere"] + command["flags"])} "
+    groups=({" ".join(shlex.quote(" ".join(group)) for group in command["one_of"])}) ;;"""
+        for name, command in facts["commands"].items()
+    ]
+    return f"""refuse() {{ echo "$1" >> "{folder}/refused"; exit 2; }}
+known='' groups=() given=' '
+case "$3 $4" in
+{chr(10).join(cases)}
+  *) refuse "no command $3 $4" ;;
+esac
+for ((i = 5; i <= $#; i++)); do
+  case ${{!i}} in
+    --*=*) flag=${{!i}}; flag=${{flag%%=*}}= ;;
+    --*)
+      flag=${{!i}}
+      if [[ $known == *" $flag= "* ]]; then flag=$flag=; ((i++)); fi ;;
+    *) continue ;;
+  esac
+  [[ $known == *" $flag "* ]] || refuse "$3 $4 $flag"
+  given+="$flag "
+done
+for group in "${{groups[@]}}"; do
+  count=0
+  for flag in $group; do if [[ $given == *" $flag "* ]]; then ((count++)); fi; done
+  [ "$count" -eq 1 ] || refuse "$3 $4 needs one of $group"
+done"""
 
 
 def hostile(value, folder: Path, **more):

@@ -238,7 +238,7 @@ def cloud(tmp_path):
     bin, fake = tmp_path / "bin", tmp_path / "fake"
     fake.mkdir()
     stand_ins = {
-        "gcloud": GCLOUD,
+        "gcloud": f"{rendering.documented()}\n{GCLOUD}",
         "ptm": FATE,
         "mountpoint": "exit 1",
         "sudo": 'echo "$@" >> "$FAKE/sudo"',
@@ -277,7 +277,8 @@ def cloud(tmp_path):
         )
 
     call.folder, call.bin, call.fake, call.value = tmp_path, bin, fake, value
-    return call
+    yield call
+    assert not (fake / "refused").exists(), (fake / "refused").read_text()
 
 
 def logs(attempts: int) -> list[str]:
@@ -322,6 +323,29 @@ def test_two_slices_are_two_nodes_that_run_save_and_go_on(cloud):
     logs_there = sorted(path.name for path in (cloud.folder / "mount/run/launch").iterdir())
     assert [name.partition("-host-")[0] for name in logs_there] == ["slice-0", "slice-1"]
     assert "--slices 2" in scripts.tpu_vm(value) and "PTM_HOSTS=auto" in scripts.tpu_vm(value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "refused"),
+    [
+        ("--spot", "--spots", "queued-resources create --spots"),
+        ("--spot", "--spot=yes", "queued-resources create --spot="),
+        (
+            "--spot",
+            "--node-count=2",
+            "queued-resources create needs one of --node-id= --node-count=",
+        ),
+        ("--runtime-version", "--version", "queued-resources create --version"),
+        ("delete --force", "destroy", "no command queued-resources destroy"),
+    ],
+)
+def test_the_stand_in_refuses_what_gcloud_does_not_have(cloud, old, new, refused):
+    """tests/launch/gcloud_flags.json has the flags; every call of this file is compared."""
+    (cloud.fake / "fates").write_text("0\n")
+    text = scripts.tpu_vm(cloud.value).replace(old, new)
+    rendering.bash(text, cloud.folder, cloud.bin, FAKE=str(cloud.fake), PTM_POLL="0.1")
+    assert (cloud.fake / "refused").read_text().splitlines()[0] == refused
+    (cloud.fake / "refused").unlink()
 
 
 def test_a_preempted_slice_is_asked_for_again(cloud):
