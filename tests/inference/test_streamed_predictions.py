@@ -115,6 +115,19 @@ def test_an_array_is_that_of_numpy_and_of_one_call(text, tmp_path, capsys):
     assert saved.getvalue() == path.read_bytes()
 
 
+@pytest.mark.full
+def test_texts_as_long_as_a_table_that_is_no_power_of_two(tmp_path, capsys):
+    """12 texts of 40 tokens, which is the length of the position table: more than a batch has."""
+    bert, path = tiny_models.build("bert"), tmp_path / "v.npy"
+    texts = [" ".join(["king", "queen"][n % 2 :][:1] * 60) for n in range(12)]
+    (tmp_path / "long.txt").write_text("\n".join(texts))
+    model = tiny_models.save_run(tmp_path / "run", bert)
+    words = ("--task", "embed", "--truncate", "--input", tmp_path / "long.txt", "--output", path)
+    assert predicted(capsys, model, *words)[0] == 0
+    wanted = ptm_jax.load(model).encode(texts, truncate=True)
+    np.testing.assert_allclose(np.load(path), wanted, atol=1e-5)
+
+
 def test_a_row_for_each_line_in_every_format(text, tmp_path, capsys):
     model = tiny_models.save_run(tmp_path / "run", tiny_models.build("bert"))
     rows = {}

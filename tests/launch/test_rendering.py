@@ -229,6 +229,18 @@ def test_hostile_texts_reach_pods_unchanged(hostile, tmp_path):
     as_given(value, received(tmp_path / "received"), tmp_path, config="/ptm/config.py")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_prediction_is_the_command_of_every_host(kind):
+    predict = ["m", "--task", "embed", "--input", "a b/*.txt", "--output", "v.npy"]
+    value = job(words(kind, "predict", "--", *predict))
+    text = submit.render(kind, value)
+    if kind == "gke":
+        assert pod_of(documents(text)[0])["containers"][0]["args"] == ["ptm", "predict", *predict]
+    else:
+        assert f"ptm predict {shlex.join(predict)}" in text
+    assert f"-- {shlex.join(predict)}" in value.header
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -348,6 +360,15 @@ BAD = [
         "bert_base --topology v5e:4x4*2 --hosts 1",
         "1 hosts do not divide into the 2 slices",
     ),
+    (
+        "slurm",
+        "bert_base -- m --task embed",
+        "m --task ... after -- are the arguments of ptm predict",
+    ),
+    ("slurm", "predict --mesh data=2 -- m --input a --output b", "--mesh is for a training"),
+    ("slurm", "predict -- m --task embed --input a", "give --input and --output"),
+    ("slurm", "predict -- m --input a --output b --runner direct", "--runner is not for several"),
+    ("slurm", "predict -- m --input a --output b --overwrite", "--overwrite is not for several"),
     ("local", "bert_base --topology h100x8", "local runs several hosts on this machine's CPU"),
 ]
 

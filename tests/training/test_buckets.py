@@ -211,6 +211,31 @@ def test_the_best_checkpoint_of_a_task_in_a_bucket(in_bucket, on_disk, bucket, t
     assert choices[0] == choices[1]
 
 
+def test_predictions_are_shards_of_a_bucket(on_disk, bucket, monkeypatch, tmp_path, capsys):
+    """Two hosts, one after the other, write the shards of their numbers; a third command none."""
+    text = tmp_path / "texts.txt"
+    text.write_text("".join(f"the list of {number}\n" for number in range(10)))
+    objects.put(text, "gs://bucket/texts.txt")
+    task = ("--task", "embed", "--truncate")
+    one = tmp_path / "one.jsonl"
+    assert tiny.ptm("predict", on_disk, *task, "--input", text, "--output", one) == 0
+    words = ("predict", on_disk, *task, "--input", "gs://bucket/texts.txt", "--output",
+        "gs://bucket/out/rows.jsonl", "--shards", 3)  # fmt: skip
+    for name, value in (("NUM_PROCESSES", "2"), ("COORDINATOR_ADDRESS", "127.0.0.1:1")):
+        monkeypatch.setenv(f"JAX_{name}", value)
+    said = []
+    for index in (1, 0, 0):
+        monkeypatch.setenv("JAX_PROCESS_ID", str(index))
+        assert tiny.ptm(*words) == 0, capsys.readouterr().err
+        said.append(capsys.readouterr().err)
+    assert "1 of 3 shards are complete" in said[0] and "1 of 3 shards were there" in said[1]
+    assert said[2] == "3 of 3 shards were there\nall 3 shards are complete: 10 rows\n"
+    names = [f"gs://bucket/out/rows-{number:05d}-of-00003.jsonl" for number in range(3)]
+    assert b"".join(map(objects.read, names)) == one.read_bytes()
+    assert tiny.ptm(*words, "--top", 3) == 1
+    assert "was begun with other options" in capsys.readouterr().err
+
+
 def test_s3_keeps_objects_and_checkpoints(monkeypatch, tmp_path):
     with buckets.amazon() as environment:
         for name, value in environment.items():

@@ -299,11 +299,11 @@ def _prompt_length(model: Pretrained, prompt: str) -> int:
 
 def _alike(model: Pretrained, rows: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, ...]]:
     """Yields (indices [b], ids [B, L], mask [B, L]): L is the bucket of each row's own length, and
-    B = steady.tokens() / L rows are filled with copies. One program computes a row, whatever the
-    other rows are."""
+    B = steady.tokens() / bucket(L) rows are filled with copies. One program computes a row,
+    whatever the other rows are."""
     widths = np.array([bucket(len(row), inputs.SHORTEST, model.limit) for row in rows])
     for width in np.unique(widths):
-        few, size = (max(1, tokens // int(width)) for tokens in (FEW, steady.tokens()))
+        few, size = (max(1, tokens // bucket(int(width))) for tokens in (FEW, steady.tokens()))
         those = np.flatnonzero(widths == width)
         if len(those) <= 2 * few < size and _agree(
             model, _block(model, rows, those[:few], int(width), size), few
