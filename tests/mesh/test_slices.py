@@ -8,6 +8,7 @@ import pytest
 from jax.experimental import mesh_utils
 
 from ptm_jax.cli import options
+from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
 from ptm_jax.mesh import chips, slices
 from ptm_jax.mesh import rules as tables
@@ -86,6 +87,15 @@ def test_what_would_cross_the_slow_network_is_refused(mesh, rules, count, words)
             zip(flags[::2], flags[1::2], strict=True)
         )
         checked(advised["--mesh"], advised["--rules"])
+
+
+def test_a_run_is_refused_before_its_workdir_is_made(tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("one two three\n")
+    words = ["--data", str(tmp_path / "text.txt"), "--workdir", str(tmp_path / "run")]
+    assert main(["train", "bert_tiny", *words, "--mesh", "fsdp=1", "--slices", "2"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("ptm: 1 devices do not divide into 2 slices; ") and err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
 
 
 def test_without_a_mesh_parameters_are_divided_inside_a_slice():

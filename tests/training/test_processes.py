@@ -192,8 +192,9 @@ def test_two_processes_train_the_run_of_one(train, whole, tmp_path):
 def test_two_processes_are_two_slices(train, whole, tmp_path):
     """Four devices each, which hold the parameters in four parts: the rows and losses of one
     device, up to a SIGTERM."""
-    workdir, slices = tmp_path / "run", ("rules=fsdp", "slices=2")
-    job = train(workdir, 2, 4, mesh="('data', 2), ('fsdp', 4)", more=slices)
+    slices = ("--mesh", "data=2,fsdp=4", "--rules", "fsdp", "--slices", "2")
+    workdir = tmp_path / "run"
+    job = train(workdir, 2, 4, more=slices)
     wait_for(workdir, job, 4)
     job.kill(1, signal.SIGTERM)
     ends = job.end()
