@@ -47,10 +47,8 @@ def _entry(sizes: LayerSizes, repeats: int, say: timing.Say) -> Entry:
             field = rivals.layers(
                 sizes.shapes(), meters["ours"], sizes.screening, sizes.compile_limit, stack, say
             )
-        best = field.best
-        if best is not None:
-            meters["peer"] = field.meters[best]
-        say(f"layer: {repeats} rounds of ours and {best or 'no peer'}")
+        meters |= field.finalists()
+        say(f"layer: {repeats} rounds of ours and {', '.join(field.finalists()) or 'no peer'}")
         found = timing.alternate(
             {**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say
         )
@@ -58,13 +56,10 @@ def _entry(sizes: LayerSizes, repeats: int, say: timing.Say) -> Entry:
     def rated(seconds):
         return {"tokens_per_second": sizes.batch * sizes.length / seconds, "seconds": seconds}
 
-    peers = {
-        name: rated(seconds)
-        for name, seconds in sorted(field.seconds.items(), key=lambda item: item[1])
-    }
-    ratios = []
-    if best is not None:
-        ratios, peers[best] = over(found["peer"], found["ours"]), rated(median(found["peer"]))
+    field.decide(found)
+    best = field.best
+    peers = {name: rated(seconds) for name, seconds in field.figures().items()}
+    ratios = [] if best is None else over(found[best], found["ours"])
     return Entry(
         name=f"layer/{sizes.length}",
         ours={"bfloat16": rated(median(found["ours"]))},

@@ -104,15 +104,14 @@ def lengths(
             field = rivals.lengths(
                 task, meters["ours"], sizes.screening, sizes.compile_limit, stack, say
             )
-        best = field.best
-        usual = next((name for name in field.meters if name.endswith(USUAL)), None)
-        if best is not None:
-            meters |= {"peer": field.meters[best], "usual": field.meters[usual or best]}
-        say(f"lengths: {repeats} rounds of ours and {best or 'no peer'}")
+        usual = [name for name in field.meters if name.endswith(USUAL)]
+        meters |= field.finalists() | {name: field.meters[name] for name in usual}
+        say(f"lengths: {repeats} rounds of ours and {', '.join(field.finalists()) or 'no peer'}")
         found = timing.alternate(
             {**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=1, say=say
         )
-    padding = {"absent": absent, "usual": usual or best, **facts}
+    field.decide(found)
+    padding = {"absent": absent, "usual": next(iter(usual), field.best), **facts}
     real = sum(int((np.asarray(batch["segment_ids"]) > 0).sum()) for batch in batches) / (
         len(batches) * _places(sizes)
     )
@@ -131,19 +130,14 @@ def _of_lengths(
     def theirs(name):
         return padding[f"{'random' if name.endswith(USUAL) else 'sorted'}_text"]
 
-    ranked = sorted(field.seconds.items(), key=lambda item: item[1])
-    peers = {name: rated(theirs(name), seconds) for name, seconds in ranked}
+    peers = {name: rated(theirs(name), seconds) for name, seconds in field.figures().items()}
     ratios, over_usual = [], None
     if best is not None:
 
-        def against(name, meter):
-            return [text / theirs(name) * ratio for ratio in over(found[meter], found["ours"])]
+        def against(name):
+            return [text / theirs(name) * ratio for ratio in over(found[name], found["ours"])]
 
-        ratios, over_usual = against(best, "peer"), median(against(usual, "usual"))
-        peers |= {
-            usual: rated(theirs(usual), median(found["usual"])),
-            best: rated(theirs(best), median(found["peer"])),
-        }
+        ratios, over_usual = against(best), median(against(usual))
     return Entry(
         name="lengths",
         ours={"packed": {**rated(text, median(found["ours"])), "real_tokens": real}},

@@ -102,20 +102,20 @@ def _entry(case: Case, repeats: int, say: timing.Say, peers: Peers) -> Entry:
     with contextlib.ExitStack() as stack:
         field = peers.attention(case, meters[first], sizes.screening, stack, say)
         sides = dict.fromkeys(name.partition(",")[0] for name in field.seconds)
-        best = [field.best_of(side) for side in sides]
-        meters |= {name: field.meters[name] for name in best}
+        finalists = [name for side in sides for name in field.finalists(side)]
+        meters |= {name: field.meters[name] for name in finalists}
         say(
             f"attention: {repeats} rounds of ours, the naive path and "
-            f"{' and '.join(best) or 'no peer'}"
+            f"{' and '.join(finalists) or 'no peer'}"
         )
         timings = timing.alternate(
             {**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say
         )
     figures = {name: {"seconds": median(timings[name])} for name in meters}
-    for name in best:
+    for name in finalists:
         figures[name]["over ours"] = median(over(timings[name], timings[first]))
     figures |= {
-        name: {"seconds": seconds} for name, seconds in field.seconds.items() if name not in best
+        name: {"seconds": seconds} for name, seconds in field.seconds.items() if name not in finalists
     }
     for name, held in ({name: held for name, (_, held) in programs.items()} | field.held).items():
         figures[name]["temporary_bytes"] = float(held)

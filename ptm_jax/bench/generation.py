@@ -55,12 +55,10 @@ def _entry(sizes, towers, batch, field, absent, *, repeats, say) -> Entry:
     meters = {
         name: timing.clocked(_decoding(tower, prompts, options)) for name, tower in towers.items()
     }
-    best = field.best
-    if best is not None:
-        meters["peer"] = field.meters[best]
+    meters |= field.finalists()
     say(
         f"{sizes.name}: {repeats} rounds of batch {batch}, {' and '.join(OURS)}, and "
-        f"{best or 'no peer'}"
+        f"{', '.join(field.finalists()) or 'no peer'}"
     )
     seconds = timing.alternate({**meters, "copy": timing.copies()}, repeats, say=say)
     ours, peers, first, ratios = rated(field, seconds, OURS, batch * sizes.new)
@@ -84,7 +82,7 @@ def _entry(sizes, towers, batch, field, absent, *, repeats, say) -> Entry:
             "share": median(reached),
         },
         settings=settings(
-            ratio=f"new tokens/s of ours in {first} over the peer's best ({best}); prompts "
+            ratio=f"new tokens/s of ours in {first} over the peer's best ({field.best}); prompts "
             "included on both sides",
             compares="tokens_per_second",
             reason="; ".join([absent] if absent else field.failures) or None,

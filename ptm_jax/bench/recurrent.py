@@ -67,16 +67,13 @@ def _entry(
     }
     with contextlib.ExitStack() as stack:
         field = peers.recurrent(task, meters["float32"], sizes.screening, stack, say)
-        if field.best is not None:
-            meters["peer"] = field.meters[field.best]
+        meters |= field.finalists()
         timings = timing.alternate(
             {**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say
         )
     ours, theirs, first, ratios = rated(field, timings, OURS, batch * sizes.length)
-    if field.best_of("flax") is not None:
-        theirs[field.best_of("flax")]["over ours"] = (
-            field.seconds[field.best_of("flax")] / ours[first]["seconds"]
-        )
+    if (flax := field.best_of("flax")) is not None:
+        theirs[flax]["over ours"] = theirs[flax]["seconds"] / ours[first]["seconds"]
     ours[first] = {
         **ours[first],
         **{f"compile seconds, {name}": seconds for name, seconds in took.items()},

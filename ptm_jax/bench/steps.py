@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from ptm_jax.bench import programs, timing
-from ptm_jax.bench.peers import Peers, rated
+from ptm_jax.bench.peers import FINALISTS, Peers, rated
 from ptm_jax.bench.programs import Sizes
 from ptm_jax.bench.record import Entry, median, over, settings, spread
 from ptm_jax.core.streams import stream
@@ -21,7 +21,7 @@ BFLOAT16 = "bfloat16 products with float32 accumulation"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepSizes(Sizes):
-    """`screening` steps choose the best variant of the peer.
+    """`screening` steps choose the variants of the peer for all rounds.
     `compile_limit` is the maximum seconds for torch.compile."""
 
     screening: int = 4
@@ -46,10 +46,8 @@ def step(sizes: StepSizes, repeats: int, say: timing.Say, peers: Peers = Peers()
         field = peers.steps(
             task, meters["bfloat16"], sizes.screening, sizes.compile_limit, stack, say=say
         )
-        best = field.best
-        if best is not None:
-            meters["peer"] = field.meters[best]
-        say(f"step: {repeats} rounds of ours and {best or 'no peer'}")
+        meters |= field.finalists()
+        say(f"step: {repeats} rounds of ours and {', '.join(field.finalists()) or 'no peer'}")
         seconds = timing.alternate(
             {**meters, "gemm": timing.products(sizes.gemm)}, repeats, warmup=2, say=say
         )
@@ -63,10 +61,11 @@ def step(sizes: StepSizes, repeats: int, say: timing.Say, peers: Peers = Peers()
             spread=spread(ratios),
             roofline=products(works[first].flops, seconds[first], seconds["gemm"]),
             settings=settings(
-                ratio=f"tokens/s of ours in {first} over the peer's best ({best})",
+                ratio=f"tokens/s of ours in {first} over the peer's best ({field.best})",
                 compares="tokens_per_second",
                 reason="; ".join([absent] if absent else field.failures) or None,
-                screening=f"the peer's other settings: the fastest of {sizes.screening} steps",
+                screening=f"the peer's fastest {FINALISTS} settings of {sizes.screening} steps each "
+                "are in all rounds; its best has the least median there",
                 **_step_settings(sizes),
             ),
         )
