@@ -115,7 +115,9 @@ def _entry(case: Case, repeats: int, say: timing.Say, peers: Peers) -> Entry:
     for name in finalists:
         figures[name]["over ours"] = median(over(timings[name], timings[first]))
     figures |= {
-        name: {"seconds": seconds} for name, seconds in field.seconds.items() if name not in finalists
+        name: {"seconds": seconds}
+        for name, seconds in field.seconds.items()
+        if name not in finalists
     }
     for name, held in ({name: held for name, (_, held) in programs.items()} | field.held).items():
         figures[name]["temporary_bytes"] = float(held)

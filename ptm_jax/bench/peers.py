@@ -45,7 +45,9 @@ class Field:
     def best_of(self, side: str) -> str | None:
         """Returns the fastest setting with a name that starts with `side`, or None.
         The finalists come first, by their medians, then the others by their trial."""
-        return next(iter(self._ranked(self.medians, side) or self._ranked(self.seconds, side)), None)
+        return next(
+            iter(self._ranked(self.medians, side) or self._ranked(self.seconds, side)), None
+        )
 
     def finalists(self, side: str = "") -> dict[str, Meter]:
         """Returns {setting: meter} of the fastest settings of the trial, for all rounds."""

@@ -64,8 +64,8 @@ def step(sizes: StepSizes, repeats: int, say: timing.Say, peers: Peers = Peers()
                 ratio=f"tokens/s of ours in {first} over the peer's best ({field.best})",
                 compares="tokens_per_second",
                 reason="; ".join([absent] if absent else field.failures) or None,
-                screening=f"the peer's fastest {FINALISTS} settings of {sizes.screening} steps each "
-                "are in all rounds; its best has the least median there",
+                screening=f"all rounds measure the peer's fastest {FINALISTS} settings in "
+                f"{sizes.screening} steps; its best has the least median",
                 **_step_settings(sizes),
             ),
         )

@@ -19,11 +19,13 @@ Example:
 from __future__ import annotations
 
 import dataclasses
+import subprocess
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ptm_jax.cli.list_pages import LISTS, label, missing_text, rows_text, systems_text
 from ptm_jax.cli.options import Flag, Text, report
+from ptm_jax.core.derived import PACKAGE, derived
 from ptm_jax.core.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -78,13 +80,25 @@ def run(args: Args) -> int:
 
     if args.status not in (None, "none", *WORDS):
         raise unknown("status", args.status, [*WORDS, "none"])
-    entries = [one for one in (rows() if args.rows else map(entry, systems())) if _kept(one, args)]
+    entries = [
+        one for one in (listed_rows() if args.rows else listed_systems()) if _kept(one, args)
+    ]
     filtered = args.status or args.group or args.text
     if args.missing:
         lines = missing_text(entries)
     else:
         lines = rows_text(entries) if args.rows else systems_text(entries, folded=not filtered)
     return report(entries, "\n".join(lines) if entries else "nothing matches", args.json)
+
+
+def listed_systems() -> list[dict[str, Any]]:
+    """Returns the entry of every system, from the cache where the package and HEAD are the same."""
+    return derived("systems", lambda: [entry(one) for one in systems()], head())
+
+
+def listed_rows() -> list[dict[str, Any]]:
+    """Returns `rows()`, from the cache where the package and HEAD are the same."""
+    return derived("rows", rows, head())
 
 
 def systems() -> list[Any]:
@@ -117,6 +131,18 @@ def entry(system: System) -> dict[str, Any]:
         "status": words,
         "overdue": ["trains"] if "trains" in words and trainings.overdue(system) else [],
     }
+
+
+def head() -> str:
+    """Returns the commit of the checkout, on which `overdue` depends; "" outside of one."""
+    if not (PACKAGE.parent / ".git").exists():
+        return ""
+    words = ["git", "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(words, cwd=PACKAGE, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip()
 
 
 def rows() -> list[dict[str, Any]]:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from ptm_jax.cli import options, target
+from ptm_jax.cli import options
+from ptm_jax.core.derived import derived
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.stores import working
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,10 @@ class Args:
 
 def run(args: Args) -> int:
     """Prints the record, or the differences."""
+    changed = dataclasses.replace(args, target="", json=False) != Args(target="")
+    if not changed and listed(args.target):
+        described = derived(f"show {args.target}", lambda: _described(_load(args.target, [])))
+        return _report(described, args)
     from ptm_jax.core import spec
 
     value = _load(args.target, options.pairs(args.set))
@@ -47,18 +52,37 @@ def run(args: Args) -> int:
         return _print_files(value, args)
     if args.diff is not None:
         return _print_differences(value, _load(args.diff, []), args.json)
+    described = _described(value)
+    if args.full or not described["lines"]:
+        lines = [*described["lines"], spec.to_text(value), *layers_at_once(value)]
+        return options.report(described["document"], "\n".join(lines), args.json)
+    return _report(described, args)
+
+
+def listed(name: str) -> bool:
+    """Whether the catalogue alone says what a name is: it is a system of `order.ORDER`, and no file
+    or folder has this name."""
+    from ptm_jax.systems.survey.order import ORDER
+
+    return not Path(name).exists() and any(name in names.split() for names in ORDER.values())
+
+
+def _described(value: Any) -> dict[str, Any]:
+    """Returns the document of --json and the lines of the summary."""
+    from ptm_jax.core import spec
+
     counts = parameter_counts(value) if spec.is_spec(value) else {}
     document = {
         "record": spec.to_json(value),
         "parameters": counts,
         "fingerprint": spec.fingerprint(value),
     }
-    lines = summary(value, counts)
-    if args.full or not lines:
-        lines += [spec.to_text(value), *layers_at_once(value)]
-    else:
-        lines.append("--full prints the whole record, --files where its parts stand")
-    return options.report(document, "\n".join(lines), args.json)
+    return {"document": document, "lines": summary(value, counts)}
+
+
+def _report(described: Mapping[str, Any], args: Args) -> int:
+    lines = [*described["lines"], "--full prints the whole record, --files where its parts stand"]
+    return options.report(described["document"], "\n".join(lines), args.json)
 
 
 def summary(value: object, counts: Mapping[str, int]) -> list[str]:
@@ -172,6 +196,8 @@ def parameter_counts(value: Any) -> dict[str, int]:
 
 def _load(name: str, sets: list[str]) -> Any:
     """A System, an Experiment, or the record of a run."""
+    from ptm_jax.cli import target
+    from ptm_jax.data.stores import working
     from ptm_jax.runs.run import Run
 
     run = Run(working.opened(name))

@@ -13,7 +13,7 @@ from ptm_jax.convert.config import Config
 from ptm_jax.convert.files import Tensors
 from ptm_jax.convert.table import Line
 from ptm_jax.core.errors import UserError, unknown
-from ptm_jax.core.spec.registry import Catalogue
+from ptm_jax.core.registry import Catalogue
 from ptm_jax.core.system import System
 from ptm_jax.encoders.transformer import seq2seq
 

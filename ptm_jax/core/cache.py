@@ -9,9 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gzip
+import hashlib
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from ptm_jax.core import archives
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import LARGEST_JSON
 
 
 def home() -> Path | None:
@@ -40,6 +48,43 @@ def make_private(folder: Path) -> None:
     status = folder.stat()
     if status.st_uid == os.geteuid() and status.st_mode & 0o022:
         folder.chmod(status.st_mode & 0o755)
+
+
+def read_document(path: Path) -> Any:
+    """Returns the JSON document of a file of the cache, or None if it is absent or damaged."""
+    try:
+        with archives.opened(path) as file:
+            raw = file.read(LARGEST_JSON + 1)
+        sealed = json.loads(raw[:LARGEST_JSON])
+        document = sealed["document"]
+        return document if sealed["sha256"] == _hash(document) else None
+    except (
+        OSError,
+        UserError,
+        *archives.DAMAGED,
+        ValueError,
+        LookupError,
+        TypeError,
+        RecursionError,
+    ):
+        return None
+
+
+def write_document(path: Path, document: Any) -> None:
+    """Writes a JSON document atomically: of two processes the last one counts.
+    Does nothing if the folder is not writable."""
+    draft = path.with_suffix(f".{os.getpid()}")
+    try:
+        sealed = {"sha256": _hash(document), "document": document}
+        draft.write_bytes(gzip.compress(json.dumps(sealed).encode()))
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+
+
+def _hash(document: Any) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 @contextlib.contextmanager

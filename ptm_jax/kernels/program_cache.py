@@ -9,9 +9,7 @@ processors may share a home. A damaged entry is compiled again.
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
-import json
 import os
 import platform
 from pathlib import Path
@@ -19,10 +17,8 @@ from typing import Any
 
 import jax
 
-from ptm_jax.core import archives
+from ptm_jax.core import cache
 from ptm_jax.core.cache import home, make_private, trusted
-from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import LARGEST_JSON
 
 
 def folder() -> Path | None:
@@ -54,23 +50,7 @@ def read(name: str) -> Any:
     place = folder()
     if place is None:
         return None
-    path = place / "figures" / f"{name}.json.gz"
-    try:
-        with archives.opened(path) as file:
-            raw = file.read(LARGEST_JSON + 1)
-        sealed = json.loads(raw[:LARGEST_JSON])
-        document = sealed["document"]
-        return document if sealed["sha256"] == _hash(document) else None
-    except (
-        OSError,
-        UserError,
-        *archives.DAMAGED,
-        ValueError,
-        LookupError,
-        TypeError,
-        RecursionError,
-    ):
-        return None
+    return cache.read_document(place / "figures" / f"{name}.json.gz")
 
 
 def write(name: str, document: Any) -> None:
@@ -79,20 +59,12 @@ def write(name: str, document: Any) -> None:
     if place is None:
         return
     path = place / "figures" / f"{name}.json.gz"
-    draft = path.with_suffix(f".{os.getpid()}")
     try:
         make_private(place)
         path.parent.mkdir(exist_ok=True)
-        sealed = {"sha256": _hash(document), "document": document}
-        draft.write_bytes(gzip.compress(json.dumps(sealed).encode()))
-        draft.replace(path)
     except OSError:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-
-
-def _hash(document: Any) -> str:
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+        return
+    cache.write_document(path, document)
 
 
 def remove(name: str) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ptm_jax.core.spec.registry import catalogue, made, modules
+from ptm_jax.core.registry import catalogue, made, modules
 from ptm_jax.systems.survey.order import ORDER
 
 for _module, _names in ORDER.items():

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from ptm_jax.core.spec.registry import Catalogue
+from ptm_jax.core.registry import Catalogue
 from ptm_jax.tasks.formats.choices import Choices
 from ptm_jax.tasks.formats.conversations import Conversations
 from ptm_jax.tasks.formats.dependencies import Dependencies

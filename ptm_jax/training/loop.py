@@ -84,10 +84,10 @@ class Training:
         self.recipe = config.system.recipe
         self.phases = Phases(config, self.mesh, functools.partial(setup.example, config, corpus))
         self.program, self.abstract = self.phases.base.program, self.phases.base.state
-        self._flops = {}
+        self._per_token = {}
         if not workdirs.steps_of(workdir):  # check all phases before anything is written
             for phase in range(len(self.recipe.phases)):
-                self.flops(phase)
+                self.per_token(phase)
         self.shardings = jax.tree.map(lambda leaf: leaf.sharding, self.abstract)
         setup.keep(config, workdir, corpus, self.init)
         heldout = corpus.counts("heldout")
@@ -106,18 +106,19 @@ class Training:
         self.log = logs.RunLog(workdir, config.metrics, config.system.name)
         self.tokens, self.seconds, self.window = 0.0, 0.0, evaluation.Window()
 
-    def flops(self, phase: int) -> float:
-        """Returns the operations of a step of a phase.
+    def per_token(self, phase: int) -> float:
+        """Returns the operations of a step of a phase for each token that its batch has room for.
         Raises UserError if the system refuses its rows."""
-        if phase not in self._flops:
+        if phase not in self._per_token:
             first, batch = (
                 setup.example(self.config, self.corpus, number) for number in (None, phase)
             )
             work = self.phases.at(phase).plain
             with building(work.system):
                 state = jax.eval_shape(self.phases.base.plain.init, first)
-                self._flops[phase] = flops.flops(work.defined().step, state, batch)
-        return self._flops[phase]
+                count = flops.flops(work.defined().step, state, batch)
+            self._per_token[phase] = count / flops.places(batch)
+        return self._per_token[phase]
 
     def start(self) -> tuple[TrainState, dict[str, Any], int | None]:
         """Returns the restored or initialised state, its data position, and the restored step.
@@ -339,7 +340,7 @@ def _steps(run, state, done, end, phase, *, stream, bar):
     """Runs steps of one phase, until `end` or until a process receives the signal."""
     config, batches, compiled = run.config, iter(stream), {}
     crowded = run.mesh.size > 1 and run.mesh.devices.flat[0].platform == "cpu"
-    work, since, clock, metrics = run.flops(phase), 0, time.perf_counter(), ()
+    work, since, clock, metrics = run.per_token(phase), 0, time.perf_counter(), ()
     run.goodput.started()
     us = group.current()
     while done < end and not run.ended and not us.stop(done):
@@ -370,10 +371,9 @@ def _steps(run, state, done, end, phase, *, stream, bar):
             seconds, clock = max(time.perf_counter() - clock, 1e-9), time.perf_counter()
             run.tokens, run.seconds = run.tokens + tokens, run.seconds + seconds
             run.write(done, "train", values)
-            use = devices.utilisation(
-                work * since, seconds, list(run.mesh.devices.flat), config.precision
-            )
-            bar.update(done, values, tokens * since / steps / seconds, use)
+            real, chips = tokens * since / steps, list(run.mesh.devices.flat)
+            use = devices.utilisation(work * real, seconds, chips, config.precision)
+            bar.update(done, values, real / seconds, use)
             since = 0
             if skipped:
                 span, before = range(done - steps + 1, done + 1), done

@@ -2,7 +2,9 @@
 values that name them."""
 
 import json
+import os
 import re
+import subprocess
 import sys
 from collections import defaultdict
 
@@ -274,3 +276,28 @@ def test_families_of_checkpoints_have_their_classes_and_no_code_is_run(ptm):
     classes = {one["model_type"]: one["classes"] for one in document}
     assert classes["neobert"][0] == "NeoBERT" and "EsmForMaskedLM" in classes["esm"]
     assert all(name in out for name in classes) and "No code of a checkpoint is ever run" in out
+
+
+COMMANDS = (["list"], ["show", "bert_mini"])
+CALL = """
+import sys
+from ptm_jax.cli.main import main
+status = [main(words.split()) for words in sys.argv[1:]]
+print(status, "jax" in sys.modules, file=sys.stderr)
+"""
+
+
+@pytest.mark.full
+def test_list_and_show_are_the_same_from_the_cache(tmp_path, capsys):
+    """The first process of each command makes the value, the last one reads all of them."""
+    environment = {**os.environ, "PTM_CACHE": str(tmp_path)}
+
+    def call(*commands):
+        words = [sys.executable, "-c", CALL, *map(" ".join, commands)]
+        done = subprocess.run(words, capture_output=True, env=environment, text=True, check=True)
+        return done.stdout, done.stderr.splitlines()[-1]
+
+    made = [call(command) for command in COMMANDS]
+    assert {loaded for _, loaded in made} == {"[0] True"}
+    assert call(*COMMANDS) == ("".join(text for text, _ in made), "[0, 0] False")
+    assert main(["show", "bert_mini"]) == 0 and capsys.readouterr().out == made[1][0]

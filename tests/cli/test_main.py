@@ -21,7 +21,7 @@ from ptm_jax.cli import show, target
 from ptm_jax.cli.main import COMMANDS, main
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Phase, Recipe
-from ptm_jax.core.spec.registry import Catalogue
+from ptm_jax.core.registry import Catalogue
 from ptm_jax.core.system import System, Tie
 from ptm_jax.nn import blocks
 from ptm_jax.tuning import scoring

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.spec.registry import Catalogue, discover
+from ptm_jax.core.registry import Catalogue, discover
 
 
 class Named:

@@ -14,7 +14,7 @@ import pytest
 from ptm_jax.core.constraint import use
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.precision import Precision
-from ptm_jax.core.spec.registry import catalogue, discover
+from ptm_jax.core.registry import catalogue, discover
 from ptm_jax.core.system import Experiment
 from ptm_jax.core.types import Visibility, Vocab
 from ptm_jax.kernels import choice, cross_entropy

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from ptm_jax.core import cache
 from ptm_jax.kernels import program_cache
 
 DOCUMENT = {"text": "HloModule step" * 20, "needs": 12345, "limit": None, "whole": True}
@@ -49,7 +50,7 @@ def test_a_document_without_its_hash_is_absent(path, content):
 
 
 def test_what_expands_or_is_nested_is_absent(path, monkeypatch):
-    monkeypatch.setattr(program_cache, "LARGEST_JSON", 1000)
+    monkeypatch.setattr(cache, "LARGEST_JSON", 1000)
     path.write_bytes(gzip.compress(b" " * 100_000 + b"{}"))
     assert program_cache.read("plan") is None
     path.write_bytes(gzip.compress(b"[" * 990))

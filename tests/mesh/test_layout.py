@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec
 
 from ptm_jax.core import paths, spec, towers
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.spec.registry import catalogue, discover
+from ptm_jax.core.registry import catalogue, discover
 from ptm_jax.core.types import Vocab
 from ptm_jax.mesh import padding
 from ptm_jax.mesh import rules as tables

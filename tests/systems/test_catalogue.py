@@ -16,7 +16,7 @@ from ptm_jax.cli import listing
 from ptm_jax.compress import catalogue as compressions
 from ptm_jax.core import facts, paths, spec
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.spec.registry import made
+from ptm_jax.core.registry import made
 from ptm_jax.core.types import Vocab
 from ptm_jax.systems.survey.order import ORDER
 from ptm_jax.tasks.catalogue import catalogue as tasks

@@ -24,8 +24,8 @@ import jax
 import numpy as np
 
 from ptm_jax.core.errors import unknown
+from ptm_jax.core.registry import discover
 from ptm_jax.core.slots import Examples
-from ptm_jax.core.spec.registry import discover
 from ptm_jax.core.towers import Tower
 from ptm_jax.encoders.encoder_traits import reads_mentions
 from ptm_jax.inference import head_scores, inputs, steady

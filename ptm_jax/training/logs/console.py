@@ -74,7 +74,10 @@ class Progress:
         tokens_per_second: float,
         utilisation: float | None = None,
     ) -> None:
-        """Shows that `done` steps are finished, with the metrics since the last call."""
+        """Shows that `done` steps are finished, with the metrics since the last call.
+
+        Tokens are real ones, without padding; `utilisation` is the share of the device's rate of
+        products that the model's operations on them reach."""
         facts = {"loss": figure(values["loss"])} if values.get("loss") is not None else {}
         facts["tokens/s"] = f"{tokens_per_second:,.0f}"
         if utilisation is not None:

@@ -1,14 +1,14 @@
 """Counts the floating-point operations of a function from its jaxpr: only products, 2 m n k each.
 
 A scan's body counts times its length; the compiler's own count takes it once. `utilisation` divides
-this count by the device's peak.
+this count by the device's peak, for the share of the batch's places that hold real tokens.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -29,6 +29,14 @@ class Product:
 def flops(function: Callable[..., Any], *args: Any) -> float:
     """Returns the operations of one call, for arrays or abstract shapes, with recomputation."""
     return sum(product.times * product.flops for product in products(function, *args))
+
+
+def places(batch: Mapping[str, Any]) -> int:
+    """Returns the number of tokens that a batch has room for, real ones and padding.
+
+    The operations of a step by this number are those of a token; by the metric `tokens` of the step
+    they are what its real tokens need. Attention over a short row counts at its padded length."""
+    return batch["segment_ids"].size if "segment_ids" in batch else batch["rows"].size
 
 
 def products(function: Callable[..., Any], *args: Any) -> list[Product]:
