@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -184,8 +185,13 @@ def _check_constants(
 
 def _drawn(system: System, seed: int, paths: tuple[str, ...]) -> dict[str, Any]:
     """Returns {path: array} of newly initialised parameters of the main tower."""
-    params = towers.init(system.towers, stream(seed, "init"), example(system))["main"]
-    return {path: leaf for path, leaf in flatten(params).items() if path in paths}
+
+    @jax.jit  # one program of what these parameters need, in place of one for each operation
+    def drawn() -> dict[str, Any]:
+        params = towers.init(system.towers, stream(seed, "init"), example(system))["main"]
+        return {path: leaf for path, leaf in flatten(params).items() if path in paths}
+
+    return drawn()
 
 
 def published(

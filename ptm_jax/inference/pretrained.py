@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,10 +28,12 @@ from ptm_jax.inference.text import (
     tokens,
     vectors,
 )
-from ptm_jax.inference.words import triple_models
 from ptm_jax.inference.words.word_vectors import Similar
 from ptm_jax.nn.heads.text_vector import Pooling
 from ptm_jax.runs import growing, writing
+
+if TYPE_CHECKING:
+    from ptm_jax.inference.words.triple_models import TripleModel
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -256,10 +258,14 @@ class Pretrained(ArrayModel):
         (head, relation, ?), the head of (?, relation, tail), or the relation of (head, ?, tail)
         where the model was trained to score relations. Raises UserError for an unknown name, and
         for another model."""
+        from ptm_jax.inference.words import triple_models
+
         return triple_models.complete(self._triples, head, relation, tail, top)
 
     @functools.cached_property
-    def _triples(self) -> triple_models.TripleModel:
+    def _triples(self) -> TripleModel:
+        from ptm_jax.inference.words import triple_models
+
         return triple_models.of_system(
             self.system, self.params, self._tokenizer(), self.system.name
         )

@@ -20,6 +20,11 @@ import jax
 from ptm_jax.core import cache
 from ptm_jax.core.cache import home, make_private, trusted
 
+LIMIT = "jax_persistent_cache_min_compile_time_secs"
+SHORTEST = 0.1
+"""Seconds of compilation from which a program is stored. JAX's default is 1: each command would
+compile the programs of a small model."""
+
 
 def folder() -> Path | None:
     """Returns the folder of compiled programs, or None if the cache is disabled.
@@ -43,6 +48,8 @@ def use() -> None:
     except OSError:
         return  # the folder is not writable: every run compiles
     jax.config.update("jax_compilation_cache_dir", str(place))
+    if LIMIT.upper() not in os.environ:
+        jax.config.update(LIMIT, SHORTEST)
 
 
 def read(name: str) -> Any:

@@ -288,11 +288,14 @@ class Stack(slots.Layered, nn.Module):
             self.get_variable("params", "block"),
             [],
         )
+
+        @functools.partial(jax.jit, inline=True)  # layers of the same shapes are traced once
+        def layer(params, x, context, cache):
+            return block.apply({"params": params}, x, context, cache)
+
         for number in range(self.layers):
             layer_cache = jax.tree.map(lambda leaf, i=number: leaf[i], cache)
-            x, probabilities, layer_cache = block.apply(
-                {"params": params[str(number)]}, x, context, layer_cache
-            )
+            x, probabilities, layer_cache = layer(params[str(number)], x, context, layer_cache)
             results.append((x, probabilities, layer_cache))
         return x, jax.tree.map(lambda *parts: jnp.stack(parts), *results)
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import types
 
 import numpy as np
 import pytest
@@ -58,3 +59,20 @@ def test_what_expands_or_is_nested_is_absent(path, monkeypatch):
     path.unlink()
     path.mkdir()
     assert program_cache.read("plan") is None
+
+
+@pytest.mark.parametrize(
+    "environment, limit", [({}, 0.1), ({"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "5"}, None)]
+)
+def test_programs_of_small_models_are_stored(monkeypatch, tmp_path, environment, limit):
+    """The user's own limit in the environment stays."""
+    monkeypatch.delenv(program_cache.LIMIT.upper(), raising=False)
+    monkeypatch.setenv("PTM_CACHE", str(tmp_path))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    changes = {}
+    config = types.SimpleNamespace(jax_compilation_cache_dir=None, update=changes.__setitem__)
+    monkeypatch.setattr(program_cache, "jax", types.SimpleNamespace(config=config))
+    program_cache.use()
+    assert changes.pop("jax_compilation_cache_dir") == str(program_cache.folder())
+    assert changes.get(program_cache.LIMIT) == limit

@@ -99,6 +99,9 @@ class Args:
 
 def run(args: Args) -> int:
     """Evaluates, and prints the metrics."""
+    from ptm_jax.kernels import program_cache
+
+    program_cache.use()
     if args.batches < 0:
         raise UserError(f"--batches is {args.batches}; it must be at least 1, or 0 for all")
     args = dataclasses.replace(args, task=target.task_name(args.task) or _task_of_run(args))

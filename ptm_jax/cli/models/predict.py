@@ -177,7 +177,9 @@ class Args:
 def run(args: Args) -> int:
     """Loads the model and prints or writes its results."""
     from ptm_jax.inference.words.trained_words import is_words
+    from ptm_jax.kernels import program_cache
 
+    program_cache.use()
     args = dataclasses.replace(args, task=target.task_name(args.task))
     if sharded := predict_shards.asked(args):
         args = predict_shards.named(args)

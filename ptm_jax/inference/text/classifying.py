@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.special import softmax
 
 from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
@@ -121,7 +120,8 @@ def _probabilities(scores: np.ndarray, kind: str) -> np.ndarray:
         return scores
     if kind == "labels":
         return np.exp(-np.logaddexp(0.0, -scores))
-    return softmax(scores, axis=-1)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
 
 
 def _results(model: Pretrained, request: Request) -> list[Result]:

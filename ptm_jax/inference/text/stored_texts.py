@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.special
 
 from ptm_jax.compress.students.twins import check_twins
 from ptm_jax.core.towers import Tower
@@ -41,4 +40,6 @@ class StoredTexts:
             np.broadcast_to(self.vectors[None], pairs),
         )
         logits = tower.head("classify", query.reshape(-1, pairs[2]), stored.reshape(-1, pairs[2]))
-        return scipy.special.softmax(np.asarray(logits), -1)[:, 1].reshape(pairs[:2])
+        from scipy.special import softmax
+
+        return softmax(np.asarray(logits), -1)[:, 1].reshape(pairs[:2])

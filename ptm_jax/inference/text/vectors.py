@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse
-import scipy.spatial
-import scipy.special
 
 from ptm_jax.convert.libraries.sentence_folder import SIMILARITIES, Dense, Sentence
 from ptm_jax.core.errors import UserError, unknown
@@ -38,12 +36,26 @@ the mode 11), of 21 words 28 (19), of 42 words 25 (24): MiniLM, one core."""
 
 QUERIES, DOCUMENTS = ("query",), ("document", "passage", "corpus")
 """Names of prompts for the texts that are searched with, and for those that are searched."""
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    from scipy.special import expit
+
+    return expit(x)
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    from scipy.special import ndtr
+
+    return x * ndtr(x)
+
+
 _ACTIVATIONS = {
     "Identity": lambda x: x,
-    "GELU": lambda x: x * scipy.special.ndtr(x),
+    "GELU": _gelu,
     "ReLU": lambda x: np.maximum(x, 0),
-    "SiLU": lambda x: x * scipy.special.expit(x),
-    "Sigmoid": scipy.special.expit,
+    "SiLU": lambda x: x * _sigmoid(x),
+    "Sigmoid": _sigmoid,
     "Tanh": np.tanh,
 }
 
@@ -218,8 +230,10 @@ def similarity(a: Any, b: Any, kind: str = "cosine") -> np.ndarray:
         return a @ b.T
     if kind not in SIMILARITIES:
         raise unknown("similarity", str(kind), SIMILARITIES)
+    from scipy.spatial import distance
+
     metric = "cityblock" if kind == "manhattan" else "euclidean"
-    return -scipy.spatial.distance.cdist(a, b, metric).astype(np.float32)
+    return -distance.cdist(a, b, metric).astype(np.float32)
 
 
 def search(
