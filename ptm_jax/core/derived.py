@@ -42,14 +42,23 @@ def derived(name: str, make: Callable[[], Any], depends: str = "") -> Any:
     if (entry := cache.read_document(path)) is not None:
         return entry["value"]
     value = _plain(make())
+    if made_folder() is not None:
+        cache.write_document(path, {"value": value})
+    return value
+
+
+def made_folder() -> Path | None:
+    """Returns `folder()` after it is made, and removes the oldest states of the package.
+    None without a cache, or if it cannot be made."""
+    if (place := folder()) is None:
+        return None
     try:
         for one in (place.parent, place):
             cache.make_private(one)
     except OSError:
-        return value
-    cache.write_document(path, {"value": value})
+        return None
     _forget(place)
-    return value
+    return place
 
 
 def folder() -> Path | None:

@@ -89,9 +89,12 @@ def work_of(config: Experiment, phase: int) -> Work:
     The experiment is `plan.lowering.published`."""
     shape = config.system.recipe.phases[phase]
     config, twice = (with_rows(config, times * shape.batch, phase) for times in (1, 2))
-    (traced, (shapes, axes)), (double, _) = _trace(config), _trace(twice)
+    traced, abstract = _trace(config)
+    shapes, axes = abstract
+    by_rows = bool(jax.tree.leaves(shapes.carry))  # the state has the memory of each row
+    double, _ = _trace(twice, None if by_rows else abstract)
     recomputes = any(stack.remat != "none" for stack in _stacks(config.system.towers))
-    bare = _trace(with_remat(config, "none"))[0] if recomputes else traced
+    bare = _trace(with_remat(config, "none"), abstract)[0] if recomputes else traced
 
     def size(products):
         return sum(p.times * p.bytes for p in products)
@@ -145,9 +148,9 @@ def abstract_of(config: Experiment) -> tuple[TrainState, ParameterAxes]:
         return program(config.system, config.seed).abstract(batch_of(config, 0))
 
 
-def _trace(config):
-    """Returns (products of the step, the result of `abstract_of`)."""
-    abstract = abstract_of(config)
+def _trace(config, abstract=None):
+    """Returns (products of the step, the result of `abstract_of`, where it is not known)."""
+    abstract = abstract_of(config) if abstract is None else abstract
     with building(config.system):
         step = program(config.system, config.seed).defined().step
         return products(step, abstract[0], batch_of(config, 0)), abstract

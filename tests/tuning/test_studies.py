@@ -462,3 +462,33 @@ def test_laws_of_a_page(tmp_path):
     assert "0 different runs do not determine the 3 constants" in page
     (_, fitted, held, _), _ = study_page.laws(value, value.laws[0], rows)
     assert len(fitted) == 7 and held[0]["name"] == "7"
+
+
+def test_stored_costs_are_those_of_the_package_alone(tmp_path):
+    """Another seed, rate or number of steps asks for none. Parts of the user's own code are asked
+    for each time: their record does not change with their text."""
+    path, calls = tmp_path / "costs.json.gz", []
+
+    def costs(config):
+        calls.append(config.system.name)
+        return COST
+
+    def asked(*configs):
+        calls.clear()
+        one = study_runs.stored(costs, path)
+        assert all(one(config) == COST for config in configs)
+        return len(calls)
+
+    base = Experiment(system=get("bert_tiny"))
+    recipe = dataclasses.replace(base.system.recipe, lr=0.5)
+    other = dataclasses.replace(base.system, name="other", recipe=recipe)
+    other = dataclasses.replace(base, system=other, seed=3, data=("a.txt",))
+    assert [asked(base, other), asked(other)] == [1, 0]
+    wider = dataclasses.replace(base, system=get("albert_mini"))
+    assert [asked(base, wider), asked(wider, base)] == [1, 0]
+    path.write_bytes(path.read_bytes()[:-7])
+    assert [asked(base), asked(base)] == [1, 0]
+    own = dataclasses.replace(
+        base, system=dataclasses.replace(base.system, objective=lambda towers, batch, key: None)
+    )
+    assert [asked(own, own), asked(own)] == [2, 1]

@@ -16,14 +16,19 @@ status: 0; 1 if a run failed; 143 after SIGTERM.
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from ptm_jax.cli import options
 from ptm_jax.cli.runs import train
 from ptm_jax.core.errors import UserError
+
+if TYPE_CHECKING:
+    from ptm_jax.mesh.chips import Topology
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,7 +77,7 @@ def run(args: Args) -> int:
         return costs.of(config, where, args.measure)
 
     if args.dry_run:
-        return _planned(study, where.count, price, args)
+        return _planned(study, where, price, args)
     study_runs.check_data(study, args.tasks)
     if args.only is not None:
         return train.joined(lambda: _one(study, workdir, price, args))
@@ -108,17 +113,25 @@ def run(args: Args) -> int:
     return status or int(any(row["status"] != "done" for row in last))
 
 
-def _planned(study, devices: int, price, args: Args) -> int:
-    """Prints the planned runs with their expected times, and runs none."""
+def _planned(study, where: Topology, price, args: Args) -> int:
+    """Prints the planned runs with their expected times, and runs none.
+
+    Modelled costs of parts of the package alone are stored with the package's state."""
+    from ptm_jax.core import derived
+    from ptm_jax.kernels.choice import platform
     from ptm_jax.tuning.studies import planned_runs, points, study_runs
 
     known = study_runs.remembered(price, None)
+    if not args.measure and (folder := derived.made_folder()) is not None:
+        memory = os.sysconf("SC_PHYS_PAGES")  # a CPU has that of this machine
+        name = re.sub(r"[^\w]", "-", f"costs {where} on {platform()} {memory}")
+        known = study_runs.remembered(study_runs.stored(price, folder / f"{name}.json.gz"), None)
 
     def expect(config):
         return known(study_runs.expected(config))
 
     runs = [points.point(study, name, labels, expect) for name, labels in points.names(study)]
-    header, lines = planned_runs.planned(study, runs, args.topology, args.price, devices)
+    header, lines = planned_runs.planned(study, runs, args.topology, args.price, where.count)
     document = [dict(zip(header, line, strict=True)) for line in lines]
     return options.report(document, options.table(header, lines, width=240), args.json)
 

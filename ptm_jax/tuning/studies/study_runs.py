@@ -33,6 +33,7 @@ import jax
 
 from ptm_jax.core import cache, spec
 from ptm_jax.core.errors import UserError
+from ptm_jax.core.spec import own_code
 from ptm_jax.core.system import Experiment
 from ptm_jax.core.types import Vocab
 from ptm_jax.data.corpora.prepare import prepare
@@ -130,17 +131,11 @@ def _prepare(config: Experiment, folder: Path, tokenizer: Tokenizer) -> str:
 
 
 def remembered(costs: Costs, path: Path | None) -> Costs:
-    """The costs, kept in a file or (None) in memory.
-    Seed, rates, steps and data do not change the cost of a step."""
+    """The costs, kept in a file or (None) in memory."""
     seen: dict[str, Any] = {}
 
     def of(config: Experiment) -> Cost:
-        recipe = config.system.recipe
-        phase = dataclasses.replace(recipe.phases[0], steps=1)
-        system = dataclasses.replace(
-            config.system, name="", recipe=dataclasses.replace(recipe, lr=0.0, phases=(phase,))
-        )
-        key = spec.fingerprint(dataclasses.replace(config, system=system, seed=0, data=()))[:16]
+        key = _key(config)
         known = seen if path is None else run_rows.read(path)
         if key not in known:
             cost = known[key] = dataclasses.asdict(costs(config))
@@ -153,6 +148,32 @@ def remembered(costs: Costs, path: Path | None) -> Costs:
         return Cost(**known[key])
 
     return of
+
+
+def stored(costs: Costs, path: Path) -> Costs:
+    """The costs, kept in a document of the cache (`core.derived`).
+    A damaged one is absent; of two processes that write it the last one counts."""
+    known = cache.read_document(path) or {}
+
+    def of(config: Experiment) -> Cost:
+        if own_code.sources_of(config, path.parent):
+            return costs(config)  # a change of the user's code changes no key
+        if (key := _key(config)) not in known:
+            known[key] = dataclasses.asdict(costs(config))
+            cache.write_document(path, known)
+        return Cost(**known[key])
+
+    return of
+
+
+def _key(config: Experiment) -> str:
+    """The key of the cost of a step, which seed, rate, steps and data do not change."""
+    recipe = config.system.recipe
+    phase = dataclasses.replace(recipe.phases[0], steps=1)
+    system = dataclasses.replace(
+        config.system, name="", recipe=dataclasses.replace(recipe, lr=0.0, phases=(phase,))
+    )
+    return spec.fingerprint(dataclasses.replace(config, system=system, seed=0, data=()))[:16]
 
 
 def run_one(
