@@ -23,9 +23,9 @@ import subprocess
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ptm_jax.cli.derived import PACKAGE, derived
 from ptm_jax.cli.list_pages import LISTS, label, missing_text, rows_text, systems_text
 from ptm_jax.cli.options import Flag, Text, report
-from ptm_jax.core.derived import PACKAGE, derived
 from ptm_jax.core.errors import UserError, unknown
 
 if TYPE_CHECKING:

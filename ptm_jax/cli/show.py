@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ptm_jax.cli import options
-from ptm_jax.core.derived import derived
+from ptm_jax.cli.derived import derived
 from ptm_jax.core.errors import UserError
 
 
@@ -60,14 +60,14 @@ def run(args: Args) -> int:
 
 
 def listed(name: str) -> bool:
-    """Whether the catalogue alone says what a name is: it is a system of `order.ORDER`, and no file
-    or folder has this name."""
+    """Whether a name is that of a system of `order.ORDER` everywhere: there is no file
+    or folder of this name."""
     from ptm_jax.systems.survey.order import ORDER
 
     return not Path(name).exists() and any(name in names.split() for names in ORDER.values())
 
 
-def _described(value: Any) -> dict[str, Any]:
+def _described(value: object) -> dict[str, Any]:
     """Returns the document of --json and the lines of the summary."""
     from ptm_jax.core import spec
 

@@ -70,7 +70,7 @@ def read_document(path: Path) -> Any:
         return None
 
 
-def write_document(path: Path, document: Any) -> None:
+def write_document(path: Path, document: object) -> None:
     """Writes a JSON document atomically: of two processes the last one counts.
     Does nothing if the folder is not writable."""
     draft = path.with_suffix(f".{os.getpid()}")
@@ -83,7 +83,7 @@ def write_document(path: Path, document: Any) -> None:
             draft.unlink()
 
 
-def _hash(document: Any) -> str:
+def _hash(document: object) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 

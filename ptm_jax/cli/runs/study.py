@@ -117,7 +117,7 @@ def _planned(study, where: Topology, price, args: Args) -> int:
     """Prints the planned runs with their expected times, and runs none.
 
     Modelled costs of parts of the package alone are stored with the package's state."""
-    from ptm_jax.core import derived
+    from ptm_jax.cli import derived
     from ptm_jax.kernels.choice import platform
     from ptm_jax.tuning.studies import planned_runs, points, study_runs
 

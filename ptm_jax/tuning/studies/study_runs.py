@@ -151,7 +151,7 @@ def remembered(costs: Costs, path: Path | None) -> Costs:
 
 
 def stored(costs: Costs, path: Path) -> Costs:
-    """The costs, kept in a document of the cache (`core.derived`).
+    """The costs, kept in a document of the cache (`cli.derived`).
     A damaged one is absent; of two processes that write it the last one counts."""
     known = cache.read_document(path) or {}
 

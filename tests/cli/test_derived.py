@@ -8,12 +8,13 @@ import sys
 
 import pytest
 
-from ptm_jax.core import cache, derived
+from ptm_jax.cli import derived
+from ptm_jax.core import cache
 
 MAKE = """
 import json, sys
 from pathlib import Path
-from ptm_jax.core import derived
+from ptm_jax.cli import derived
 derived.PACKAGE = Path(sys.argv[1])
 calls = []
 def make():

@@ -93,7 +93,7 @@ def _version(library: str) -> str:
         return ""
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Returns the value as JSON holds it, so that it is equal with and without the cache."""
     return json.loads(json.dumps(value))
 
