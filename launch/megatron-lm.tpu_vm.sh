@@ -28,6 +28,7 @@ echo $$ > ptm.pid
 finish() { echo "$1" > ptm.status.new && mv ptm.status.new ptm.status; exit "$1"; }
 mountpoint -q /store || { sudo mkdir -p /store && sudo mount -t nfs 10.0.0.2:/share /store; } || finish 1
 export PTM_HOSTS=auto
+export LIBTPU_INIT_ARGS='--xla_enable_async_all_gather=true --xla_tpu_enable_async_collective_fusion=true --xla_tpu_enable_async_collective_fusion_fuse_all_gather=true --xla_tpu_enable_async_collective_fusion_multiple_steps=true --xla_tpu_overlap_compute_collective_tc=true'
 source /store/env/bin/activate
 set -- ptm train ptm-config.py --workdir /store/8b --data /store/lm --mesh data=64,model=8 --rules megatron
 worker=$(curl -sf -H 'Metadata-Flavor: Google' \

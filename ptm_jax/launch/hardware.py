@@ -41,6 +41,20 @@ NAMES = {
 }
 
 
+GATHERS = (
+    "--xla_enable_async_all_gather=true",
+    "--xla_tpu_enable_async_collective_fusion=true",
+    "--xla_tpu_enable_async_collective_fusion_fuse_all_gather=true",
+    "--xla_tpu_enable_async_collective_fusion_multiple_steps=true",
+    "--xla_tpu_overlap_compute_collective_tc=true",
+)
+"""Flags of libtpu by which gathers of parameters run beside products: without them the TPU compiler
+(0.0.42) has every gather of a v5p step between products. They are the group "continuation fusion
+for all-gather" of MaxText's benchmarks/xla_flags_library.py; openxla.org/xla/flags_guidance has
+three of them. `plan` compiles with the same flags where the variable is set."""
+FLAGS = "LIBTPU_INIT_ARGS"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Hardware:
     """`hosts` machines with `devices` each, those of all slices, and their topology `where` if

@@ -8,7 +8,7 @@ import shlex
 from pathlib import PurePosixPath
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.launch.hardware import Hardware
+from ptm_jax.launch.hardware import FLAGS, GATHERS, Hardware
 
 KINDS = ("local", "slurm", "gke", "tpu-vm")
 
@@ -100,6 +100,14 @@ class Job:
             )
         if any("\0" in text for text in self.texts()):
             raise UserError("a value holds a NUL character, which no command can be given")
+
+    @property
+    def variables(self) -> tuple[tuple[str, str], ...]:
+        """The environment of the processes: the user's, and on a TPU the compiler's flags."""
+        named = {name for name, _ in self.environment}
+        if self.hardware.platform != "tpu" or FLAGS in named:
+            return self.environment
+        return ((FLAGS, " ".join(GATHERS)), *self.environment)
 
     def texts(self) -> list[str]:
         """Returns the user's texts in the script or manifest."""

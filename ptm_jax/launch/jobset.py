@@ -165,7 +165,7 @@ def _environment(job: Job) -> list[dict[str, Any]]:
             ("JAX_NUM_PROCESSES", str(job.hardware.hosts)),
         ]
     variables: list[dict] = [
-        {"name": name, "value": literal(value)} for name, value in [*pairs, *job.environment]
+        {"name": name, "value": literal(value)} for name, value in [*pairs, *job.variables]
     ]
     if job.hardware.platform != "tpu" and job.hardware.hosts > 1:
         variables.append(

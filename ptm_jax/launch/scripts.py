@@ -96,7 +96,7 @@ def tpu_vm(job: Job) -> str:
     if job.text is not None:
         config, copied = _heredoc('> "$files/ptm-config.py"', job.text), '"$files/ptm-config.py"'
     # "auto": JAX reads the workers from the metadata server.
-    pairs = ([("PTM_HOSTS", "auto")] if job.hardware.hosts > 1 else []) + list(job.environment)
+    pairs = ([("PTM_HOSTS", "auto")] if job.hardware.hosts > 1 else []) + list(job.variables)
     values = {
         **_common(job),
         "train": shlex.join(job.command(config="ptm-config.py" if job.text is not None else None)),

@@ -4,10 +4,11 @@
     for found in collectives(compiled.as_text(), mesh):
         print(found.kind, found.axes, found.count, found.bytes)
 
-Supports the text of every backend: plain and asynchronous forms, and groups by number, by iota and
-by mesh. Reads the trip count of loops from their attributes (CPU, GPU) or their condition (TPU); a
-loop of unknown length counts once. Recognises the TPU compiler's reduce-scatter, a fusion around an
-all-reduce.
+Supports the text of every backend: plain and asynchronous forms, the TPU compiler's chains of
+fusions (a message that begins in one, goes on in fusions with products and ends in another), and
+groups by number, by iota and by mesh. Reads the trip count of loops from their attributes (CPU,
+GPU) or their condition (TPU); a loop of unknown length counts once. Recognises the TPU compiler's
+reduce-scatter, a fusion around an all-reduce.
 
 The TPU compiler's program for several slices is that of one slice. It divides a collective whose
 group spans slices into collectives inside the slice and a transfer through the hosts, a `send` with
@@ -25,7 +26,7 @@ from typing import Literal, get_args
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh
 
-from ptm_jax.mesh.instructions import Instruction, bytes_of, program, trips
+from ptm_jax.mesh.instructions import Instruction, bytes_of, multiplies, program, trips
 
 Kind = Literal[
     "all-reduce",
@@ -62,6 +63,9 @@ class Collective:
     overlapped   whether the compiler replaced a reduce-scatter or all-gather and its product by a
                  loop of permutations that overlap with partial products. It counts as the original
                  collective
+    hidden       share of its bytes that are under way beside a product: 1 for an asynchronous pair
+                 with a product between start and end, and for a part of a fusion with a product; 0
+                 for others. Of a loop of permutations it is the share that has a product beside it
     """
 
     kind: Kind
@@ -74,6 +78,7 @@ class Collective:
     phase: Phase = "other"
     name: str = ""
     overlapped: bool = False
+    hidden: float = 0.0
 
 
 def collectives(text: str, mesh: Mesh | AbstractMesh, slices: int = 1) -> list[Collective]:
@@ -86,10 +91,11 @@ def collectives(text: str, mesh: Mesh | AbstractMesh, slices: int = 1) -> list[C
     if slices > 1 and f"num_partitions={part}," in text.partition("\n")[0]:
         sizes["data"] //= slices
     computations, entry = program(text)
-    results, windows = [], set()
-    for instruction, kind, loops, window in _walk(computations, entry, ()):
+    results, parts = [], _Parts()
+    for instruction, kind, loops, window, hidden in _walk(computations, entry, ()):
         if instruction.opcode == "send":
             results.append(_between(instruction, kind, loops, slices))
+            parts.begins(instruction, None, hidden)
             continue
         devices = _group(instruction.text, math.prod(sizes.values()))
         pairs = kind == "collective-permute"
@@ -98,25 +104,57 @@ def collectives(text: str, mesh: Mesh | AbstractMesh, slices: int = 1) -> list[C
         name = instruction.operation()
         shapes = _results(instruction)
         size = sum(bytes_of(shape) for shape in shapes)
-        if (
-            window
-        ):  # all permutations of the loop, and the last one after it, have the name of the product
+        if window:  # all permutations of the loop, and the one after it, have the product's name
             loops = loops[:-1]
             kind, size = {"rs": "reduce-scatter", "ag": "all-gather"}[window], size * group
-        if pairs and (name, loops) in windows:
+        if parts.continues(instruction, pairs and (name, loops), hidden):
             continue
-        if window:
-            windows.add((name, loops))
-        elif kind == "reduce-scatter" and instruction.opcode != "all-reduce":
+        parts.begins(instruction, window and (name, loops), hidden)
+        if not window and kind == "reduce-scatter" and instruction.opcode != "all-reduce":
             # the result is a part of the tensor; an all-reduce inside a fusion has the whole tensor
             size *= group
-        phase = _phase(name)
+        phase, count = _phase(name), math.prod(loops)
         results.append(
-            Collective(
-                kind, axes, group, math.prod(loops), size, loops, shapes, phase, name, bool(window)
-            )
+            Collective(kind, axes, group, count, size, loops, shapes, phase, name, bool(window))
         )
+    results = [
+        dataclasses.replace(one, hidden=float(np.mean(flags)))
+        for one, flags in zip(results, parts.flags, strict=True)
+    ]
     return [one for one in results if one.group > 1]
+
+
+class _Parts:
+    """The instructions that are parts of one message: the permutations of a loop with a product,
+    and the TPU compiler's chains of fusions. `flags` has, for each part, whether a product runs
+    beside it; of a chain, whether one runs beside any."""
+
+    def __init__(self):
+        self.flags: list[list[bool]] = []
+        self._loops: dict[tuple[str, tuple[int, ...]], list[bool]] = {}
+        self._chains: dict[str, list[bool]] = {}
+
+    def continues(self, instruction: Instruction, loop, hidden: bool) -> bool:
+        """Adds a part to its message; returns whether there is one."""
+        chain = _chain(instruction)
+        if chain in self._chains:
+            self._chains[chain][0] |= hidden
+        elif loop in self._loops:
+            self._loops[loop].append(hidden)
+        return chain in self._chains or loop in self._loops
+
+    def begins(self, instruction: Instruction, loop, hidden: bool) -> None:
+        """Adds a message, whose loop or chain may have more parts."""
+        self.flags.append([hidden])
+        if chain := _chain(instruction):
+            self._chains[chain] = self.flags[-1]
+        if loop:
+            self._loops[loop] = self.flags[-1]
+
+
+def _chain(instruction: Instruction) -> str | None:
+    chain = re.search(r'channel_id=(\d+).*\bchain_id="\w+"', instruction.text)
+    return chain and chain[1]
 
 
 def _between(
@@ -135,10 +173,10 @@ def _between(
 
 def _walk(
     computations, name, loops, window=None
-) -> Iterator[tuple[Instruction, Kind, tuple[int, ...], str | None]]:
-    """Yields every collective with its kind, the loops around it, and the kind of the windowed
-    product around it."""
-    for instruction in computations.get(name, ()):
+) -> Iterator[tuple[Instruction, Kind, tuple[int, ...], str | None, bool]]:
+    """Yields every collective with its kind, the loops around it, the kind of the windowed product
+    around it, and whether products run beside it."""
+    for number, instruction in enumerate(computations.get(name, ())):
         opcode = instruction.opcode
         if opcode == "while":
             body, condition = instruction.attribute("body"), instruction.attribute("condition")
@@ -159,17 +197,21 @@ def _walk(
             scatters = "all-reduce" in opcodes and any(
                 code.startswith("dynamic-slice") for code in opcodes
             )
-            for part, kind, *remaining in _walk(computations, inside, loops, window):
-                name = instruction.operation() or part.operation()
-                part = (
-                    part
-                    if part.operation()
-                    else part._replace(text=f'{part.text}, op_name="{name}"')
-                )
+            hidden = (
+                multiplies(instruction, computations)
+                if opcode == "fusion"
+                else _beside(computations, name, number)
+            )
+            for part, kind, around, inner, _ in _walk(computations, inside, loops, window):
+                if not part.operation():
+                    text = f'{part.text}, op_name="{instruction.operation()}"'
+                    part = part._replace(text=text)
                 yield (
                     part,
                     "reduce-scatter" if scatters and kind == "all-reduce" else kind,
-                    *remaining,
+                    around,
+                    inner,
+                    hidden,
                 )
         elif opcode == "call":
             yield from _walk(computations, instruction.attribute("to_apply"), loops, window)
@@ -177,9 +219,30 @@ def _walk(
             kind := re.search(r'_xla_megascale_transfer_type="(\w+)"', instruction.text)
         ):
             kind = kind[1].lower().replace("_", "-")
-            yield instruction, kind if kind in KINDS else "collective-permute", loops, window
+            kind = kind if kind in KINDS else "collective-permute"
+            yield instruction, kind, loops, window, _beside(computations, name, number)
         elif opcode.removesuffix("-start") in KINDS:
-            yield instruction, opcode.removesuffix("-start"), loops, window
+            hidden = opcode.endswith("-start") and _beside(computations, name, number)
+            yield instruction, opcode.removesuffix("-start"), loops, window, hidden
+
+
+def _beside(computations, name: str, number: int) -> bool:
+    """Returns whether a product stands between an asynchronous start and its end.
+
+    The instructions are in the order in which they run. The end is the last of the instructions
+    that take the start, or an update of it, as an operand; a tuple that carries it to the next run
+    of a loop is none.
+    """
+    start, *after = computations[name][number:]
+    taken, products = {start.name}, False
+    for instruction in after:
+        if taken.isdisjoint(instruction.operands):
+            products = products or multiplies(instruction, computations)
+            continue
+        if instruction.opcode.endswith("-done"):
+            return products
+        taken.add(instruction.name)
+    return False
 
 
 def _results(instruction: Instruction) -> tuple[str, ...]:

@@ -72,6 +72,25 @@ def trips(instruction: Instruction, computations, condition: str | None) -> int:
     return int(bounds[0][0]) if len(bounds) == 1 and bounds[0] else 1
 
 
+_PRODUCTS = ("convolution", "dot", "ragged-dot")
+_INSIDE = ("calls", "body", "to_apply")
+
+
+def multiplies(instruction: Instruction, computations: dict[str, list[Instruction]]) -> bool:
+    """Returns whether an instruction is a product of matrices, or a fusion or loop with one."""
+    if instruction.opcode in _PRODUCTS:
+        return True
+    if instruction.opcode == "custom-call":
+        target = instruction.text.partition('custom_call_target="')[2].partition('"')[0]
+        return "matmul" in target or "gemm" in target
+    if instruction.opcode not in ("fusion", "while", "call"):
+        return False
+    named = filter(None, map(instruction.attribute, _INSIDE))
+    return any(
+        multiplies(part, computations) for name in named for part in computations.get(name, ())
+    )
+
+
 _BITS = {"pred": 8, "bf16": 16, "token": 0, "s4": 4, "u4": 4}
 
 

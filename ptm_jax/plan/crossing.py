@@ -18,6 +18,8 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from ptm_jax.mesh.collectives import BETWEEN
 from ptm_jax.plan.estimate import Traffic
 from ptm_jax.plan.links import Links
@@ -58,11 +60,15 @@ def divided(messages: Iterable[Traffic], links: Links) -> list[Traffic]:
     slices = links.topology.slices
     if slices == 1:
         return list(messages)
-    sums: dict[tuple[str, tuple[str, ...]], list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for part in (part for message in messages for part in _parts(message, links, slices)):
-        sums[part.kind, part.axes][0] += part.count
-        sums[part.kind, part.axes][1] += part.bytes
-    return [Traffic(kind, axes, count, size) for (kind, axes), (count, size) in sums.items()]
+    sums: dict[tuple[str, tuple[str, ...]], np.ndarray] = defaultdict(lambda: np.zeros(3))
+    for message in messages:
+        share = np.nan if message.hidden is None else message.hidden / message.bytes
+        for part in _parts(message, links, slices):
+            sums[part.kind, part.axes] += (part.count, part.bytes, part.bytes * share)
+    return [
+        Traffic(kind, axes, float(count), float(size), None if np.isnan(hidden) else float(hidden))
+        for (kind, axes), (count, size, hidden) in sums.items()
+    ]
 
 
 def _parts(message: Traffic, links: Links, slices: int) -> Iterator[Traffic]:

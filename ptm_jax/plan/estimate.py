@@ -68,12 +68,17 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """Messages of one kind along mesh axes: count per step, total bytes of a device's tensors."""
+    """Messages of one kind along mesh axes: count per step, total bytes of a device's tensors.
+
+    `hidden` is the part of the bytes that a compiled program has under way beside products; None in
+    a model, which assumes it by the axes.
+    """
 
     kind: str
     axes: tuple[str, ...]
     count: float
     bytes: float
+    hidden: float | None = None
 
 
 def with_rows(config: Experiment, rows: int, phase: int = 0) -> Experiment:

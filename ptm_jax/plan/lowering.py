@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import math
+import os
 import re
 import time
 from collections.abc import Mapping
@@ -179,7 +180,15 @@ def compiled(step: Step, target: str, quick: bool = False) -> Compiled:
     lowered, began = step.lowered, time.perf_counter()
     version = step.mesh.devices.flat[0].client.platform_version
     options = {"exec_time_optimization_effort": -1.0} if quick else {}
-    facts = (target, version, jax.__version__, *map(str, options.items()), lowered.as_text())
+    flags = os.environ.get("LIBTPU_INIT_ARGS", "")
+    facts = (
+        target,
+        version,
+        *([flags] if flags else []),
+        jax.__version__,
+        *map(str, options.items()),
+        lowered.as_text(),
+    )
     name = hashlib.sha256("\n".join(facts).encode()).hexdigest()
     result = program_cache.read(name)
     cached = result is not None

@@ -8,6 +8,8 @@ import os
 from collections import defaultdict
 from typing import Any
 
+import numpy as np
+
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import Experiment, in_phase
 from ptm_jax.mesh import rules as tables
@@ -36,6 +38,7 @@ class Plan:
     flops_per_device: float
     messages: tuple[Traffic, ...]
     times: roofline.Times
+    program_times: roofline.Times | None
     model_flops: float
     tokens: int
     days: float
@@ -66,6 +69,7 @@ class Plan:
                     "axis": "+".join(m.axes) or "mixed",
                     "count": m.count,
                     "bytes": m.bytes,
+                    "hidden_bytes": m.hidden,
                 }
                 for m in self.messages
             ],
@@ -84,6 +88,8 @@ class Plan:
                 "exposed": self.times.exposed,
                 "exposed_without_overlap": self.times.blocking + self.times.hideable,
             },
+            "program_seconds": self.program_times
+            and {**dataclasses.asdict(self.program_times), "step": self.program_times.step},
             "compile_cpu_seconds": self.cpu,
             "from_cache": self.from_cache,
             "days": self.days,
@@ -230,16 +236,16 @@ def _plan(
 ) -> Plan:
     count = topology.count
 
-    def timed(work, messages):
+    def timed(by_program=False):
         return roofline.times(
             paths, messages, flops=work.flops / count, traffic=work.traffic / count,
             weights=estimate.weights(step),
-            precision=config.precision, efficiency=efficiency,
+            precision=config.precision, efficiency=efficiency, by_program=by_program,
         )  # fmt: skip
 
     modelled = divided(estimate.messages(step, work), paths)
     messages = divided(messages, paths)
-    times = timed(work, messages)
+    times, shown = timed(), all(one.hidden is not None for one in messages)
     peak = topology.chip.float32 if config.precision == "float32" else topology.chip.bfloat16
     phases = config.system.recipe.phases
     total = phases[phase].steps * times.step
@@ -255,6 +261,7 @@ def _plan(
         flops_per_device=work.flops / count,
         messages=tuple(messages),
         times=times,
+        program_times=timed(by_program=True) if messages and shown else None,
         model_flops=work.model_flops,
         tokens=work.tokens,
         days=total / 86400,
@@ -276,11 +283,11 @@ def _capacity(topology: Topology) -> int:
 
 def _grouped(collectives) -> tuple[Traffic, ...]:
     """Sums a program's collectives by kind and axes."""
-    sums: dict[tuple[str, tuple[str, ...]], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    sums: dict[tuple[str, tuple[str, ...]], np.ndarray] = defaultdict(lambda: np.zeros(3))
     for one in collectives:
-        sums[one.kind, one.axes][0] += one.count
-        sums[one.kind, one.axes][1] += one.count * one.bytes
-    return tuple(Traffic(kind, axes, count, size) for (kind, axes), (count, size) in sums.items())
+        size = one.count * one.bytes
+        sums[one.kind, one.axes] += (one.count, size, one.hidden * size)
+    return tuple(Traffic(kind, axes, *map(float, row)) for (kind, axes), row in sums.items())
 
 
 def advice(failing: Plan, config: Experiment) -> list[str]:

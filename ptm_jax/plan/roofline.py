@@ -10,6 +10,9 @@
 
     step       = max(products, memory) + weights + exposed
 
+The compiled program shows which messages are under way while a product runs (`Traffic.hidden`). The
+times with this overlap take these as hideable, and all others as blocking.
+
 `mesh.chips` has peaks, bandwidths and their sources; `plan.links` has times of messages. HIDE =
 0.75 is the share of the backward pass with recomputation in the products. Gradients of the layer
 above can be summed during this time, by asynchronous collectives; `exposed_without_overlap` is the
@@ -60,22 +63,25 @@ def times(
     weights: float,
     precision: str = "bfloat16",
     efficiency: float = 1.0,
+    by_program: bool = False,
 ) -> Times:
     """Returns the times of a device.
 
     flops     FLOPs of the device
     traffic   bytes of activations that products read and write
     weights   bytes of parameters and their state that are read and written
+    by_program  hideable are the messages that the compiled program has beside products
     """
     chip = links.topology.chip
     peak = chip.float32 if precision == "float32" else chip.bfloat16
     blocking = hideable = 0.0
     for message in messages:
         seconds = links.seconds(message.kind, message.axes, message.bytes, message.count)
-        if set(message.axes) <= HIDEABLE:
-            hideable += seconds
-        else:
-            blocking += seconds
+        share = float(set(message.axes) <= HIDEABLE)
+        if by_program:
+            share = message.hidden / message.bytes if message.bytes else 0.0
+        hideable += share * seconds
+        blocking += (1 - share) * seconds
     return Times(
         flops / (peak * efficiency),
         traffic / chip.hbm_rate,

@@ -27,11 +27,7 @@ def text(plan: Mapping[str, Any], price: float | None = None) -> str:
     lines.append(f"operations of a device {plan['flops_per_device']:.3e} a step")
     if plan["collectives"]:
         lines.append("messages of a device in a step")
-        lines += [
-            f"  {m['kind']:<19} over {m['axis']:<10} {m['count']:>6.0f} times  "
-            f"{_size(m['bytes']):>10}"
-            for m in plan["collectives"]
-        ]
+        lines += map(_message, plan["collectives"])
     if between := plan.get("between_slices"):
         lines.append(
             f"a chip sends {_size(between['bytes'])} to other slices in a step (by arithmetic "
@@ -48,6 +44,7 @@ def text(plan: Mapping[str, Any], price: float | None = None) -> str:
         f"tokens/s {plan['tokens_per_second']:,.0f}, utilisation {plan['utilisation']:.1%}, "
         f"days {plan['days']:.2f} at least",
     ]
+    lines += _overlap(plan)
     if "measured_step_seconds" in plan:
         few = ", ".join(
             f"{seconds * 1e3:.1f} of {rows} rows" for rows, seconds in plan["measured_rows"].items()
@@ -68,6 +65,30 @@ def text(plan: Mapping[str, Any], price: float | None = None) -> str:
         )
         lines.append(f"{how} in {plan['compile_seconds']:.1f} s")
     return "\n".join(lines)
+
+
+def _overlap(plan: Mapping[str, Any]) -> list[str]:
+    """Returns the line of a step with the overlap of its program, if it was compiled."""
+    if not plan["program_seconds"]:
+        return []
+    hidden, size = (sum(m[k] for m in plan["collectives"]) for k in ("hidden_bytes", "bytes"))
+    milliseconds = plan["program_seconds"]["step"] * 1e3
+    return [
+        f"step {milliseconds:.1f} ms with the program's overlap: {hidden / size:.0%} of the bytes "
+        "are under way beside products"
+    ]
+
+
+def _message(message: Mapping[str, Any]) -> str:
+    """Returns the line of a message, with the share of its bytes that a compiled program sends
+    beside products."""
+    line = (
+        f"  {message['kind']:<19} over {message['axis']:<10} {message['count']:>6.0f} times  "
+        f"{_size(message['bytes']):>10}"
+    )
+    if message["hidden_bytes"] is None or not message["bytes"]:
+        return line
+    return f"{line}  {message['hidden_bytes'] / message['bytes']:>4.0%} beside products"
 
 
 def ranking(plans: Sequence[Mapping[str, Any]], limit: int = 20) -> str:

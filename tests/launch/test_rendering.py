@@ -163,7 +163,8 @@ def test_pods_know_each_other():
         "topology.kubernetes.io/zone": "us-east5-a",
     }
     assert tpu["containers"][0]["resources"]["limits"] == {"google.com/tpu": 4}
-    assert [v["name"] for v in tpu["containers"][0]["env"]] == ["PTM_LOGS"]  # GKE sets the rest
+    names = [v["name"] for v in tpu["containers"][0]["env"]]
+    assert names == ["PTM_LOGS", "LIBTPU_INIT_ARGS"]  # GKE sets the rest
     gpu = pod_of(jobset.manifest(job(words("gke", "bert_base", "--topology", "h200x16"))))
     env = {v["name"]: v.get("value", v.get("valueFrom")) for v in gpu["containers"][0]["env"]}
     assert (
@@ -173,6 +174,14 @@ def test_pods_know_each_other():
     assert "job-completion-index" in env["JAX_PROCESS_ID"]["fieldRef"]["fieldPath"]
     assert gpu["nodeSelector"]["cloud.google.com/gke-accelerator"] == "nvidia-h200-141gb"
     assert gpu["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 8}
+
+
+def test_a_tpu_has_the_flags_of_its_compiler_unless_the_user_names_them():
+    flags = "--xla_tpu_overlap_compute_collective_tc=true"
+    assert flags in scripts.tpu_vm(job(words("tpu-vm", "bert_base")))
+    mine = scripts.tpu_vm(job(words("tpu-vm", "bert_base", "--env", "LIBTPU_INIT_ARGS=--a=b")))
+    assert flags not in mine and "LIBTPU_INIT_ARGS=--a=b" in mine
+    assert flags not in scripts.slurm(job(words("slurm", "bert_base")))
 
 
 def test_slices_are_jobs_of_one_set():

@@ -202,6 +202,27 @@ def test_the_roofline_is_its_formula():
     )
 
 
+def test_the_overlap_of_a_program_stands_in_its_times():
+    """A quarter of one message is beside products: three quarters block."""
+    paths = links.links(topology("v5p:8x8x8"), lowering.abstract_mesh({"data": 512}))
+    message = Traffic("all-reduce", ("data",), 72, 4e9, hidden=1e9)
+    times = roofline.times(paths, [message], flops=1e12, traffic=1e9, weights=2e9, by_program=True)
+    seconds = paths.seconds("all-reduce", ("data",), 4e9, 72)
+    assert times.hideable == seconds / 4 and times.blocking == pytest.approx(3 * seconds / 4)
+
+
+def test_a_plan_prints_the_overlap_of_its_program(document):
+    assert document["program_seconds"] is None and "beside" not in summary.text(document)
+    message = {"kind": "all-reduce", "axis": "data", "count": 2, "bytes": 4e6, "hidden_bytes": 1e6}
+    times = {**document["seconds"], "step": 0.25}
+    text = summary.text({**document, "collectives": [message], "program_seconds": times})
+    assert "3.81 MiB   25% beside products" in text
+    line = (
+        "step 250.0 ms with the program's overlap: 25% of the bytes are under way beside products"
+    )
+    assert line in text
+
+
 @pytest.mark.full
 def test_operations_are_those_of_the_published_formula(megatron):
     """Narayanan et al. 2021 (arXiv 2104.04473), section 5.1, without the recomputation of its
