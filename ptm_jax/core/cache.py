@@ -1,7 +1,8 @@
 """The folder of caches on disk, and a lock for entries that one process makes and several read.
 
 PTM_CACHE is the folder (default: `ptm_jax` in XDG_CACHE_HOME or ~/.cache); PTM_CACHE=off disables
-all caches. It holds compiled programs (`kernels.program_cache`) and compiled graphs
+all caches, and a URL (gs://, s3://) is a place of compiled programs for all hosts, beside the
+default folder. It holds compiled programs (`kernels.program_cache`) and compiled graphs
 (`knowledge.graphs.opening`). Entries may be deleted at any time.
 """
 
@@ -28,7 +29,13 @@ def home() -> Path | None:
     if named == "off":
         return None
     default = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(named or os.path.join(default, "ptm_jax"))
+    return Path(os.path.join(default, "ptm_jax") if shared() or not named else named)
+
+
+def shared() -> str | None:
+    """Returns the URL through which hosts share compiled programs, if PTM_CACHE names one."""
+    named = os.environ.get("PTM_CACHE") or ""
+    return named.rstrip("/") if named.startswith(("gs://", "s3://")) else None
 
 
 def trusted(folder: Path) -> bool:

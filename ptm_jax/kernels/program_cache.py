@@ -38,12 +38,14 @@ def folder() -> Path | None:
     return next(filter(trusted, places), None)
 
 
-def use() -> None:
-    """Enables the cache in this process."""
-    place = folder()
+def use(place: Path | None = None) -> None:
+    """Enables the cache in this process, in a folder (default: `folder()`)."""
+    general = folder()
+    place = place or general
     if place is None or jax.config.jax_compilation_cache_dir:
         return
     try:
+        make_private(general)
         make_private(place)
     except OSError:
         return  # the folder is not writable: every run compiles

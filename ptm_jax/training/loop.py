@@ -37,7 +37,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import Experiment
 from ptm_jax.data.corpora.stream import merge
-from ptm_jax.data.stores import working
+from ptm_jax.data.stores import programs, working
 from ptm_jax.mesh import rules
 from ptm_jax.mesh.layout import layout_of
 from ptm_jax.training import workdirs
@@ -158,6 +158,7 @@ class Training:
         """Starts saving a checkpoint.
         Raises UserError for a state that is not finite, or if the workdir is no longer there."""
         self.hold.check()
+        programs.push(console.say)
         self.check_finite(done)
         # Each process has only the position of its own rows.
         streams = group.current().gathered(position["stream"])
@@ -355,6 +356,7 @@ def _steps(run, state, done, end, phase, *, stream, bar):
             began = time.perf_counter()
             with bar.compiling(), run.goodput.losing("compiling"):
                 compiled[shapes] = run.compiled(phase, state, batch, shapes)
+                programs.push(console.say)
             clock += time.perf_counter() - began
         with run.profiler.step(done):
             state, metrics = compiled[shapes](state, batch)

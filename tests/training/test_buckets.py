@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import time
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from ptm_jax.core import paths
 from ptm_jax.data.stores import objects, working
 from ptm_jax.training import checkpoints, workdirs
-from support import buckets
+from support import buckets, counted
 from support import tiny_runs as tiny
 from support.jobs import Job
 
@@ -58,13 +59,15 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def train(server, text, cache, tmp_path_factory):
-    """Starts `ptm train` in two processes, which are two hosts with a cache each."""
-    base = tmp_path_factory.mktemp("buckets")
+    """Starts `ptm train` in two processes: two new hosts, with nothing in their caches."""
 
     def start(workdir):
-        command = [*tiny.PTM, "train", tiny.FILE, "--data", text, "--workdir", str(workdir)]
+        command = [sys.executable, "-m", "support.counted", "train", tiny.FILE]
+        command += ["--data", text, "--workdir", str(workdir)]
         more = tiny.environment(cache, JAX_PLATFORMS="cpu", **server[1])
         more |= {"PYTHONPATH": f"{more['PYTHONPATH']}:{buckets.folder()}"}
+        more |= {"JAX_COMPILATION_CACHE_DIR": ""}
+        base = tmp_path_factory.mktemp("hosts")
         caches = {host: {"PTM_CACHE": str(base / f"cache_{host}")} for host in (0, 1)}
         return Job([*command, "--set", *WORDS], 2, faults=caches, **more)
 
@@ -83,7 +86,7 @@ def on_disk(train, tmp_path_factory):
 @pytest.fixture(scope="module")
 def in_bucket(server, train):
     """A run of two processes, one of which is killed, in a bucket that is slow and refuses or cuts
-    a tenth of the requests; the requests by what became of them; what the second start printed."""
+    a tenth of the requests; the requests by what became of them; how the two starts ended."""
     proxy, url = server[0], "gs://bucket/run"
     faulty = buckets.drawn(0.1, 0, buckets.BUSY, buckets.CUT)
     proxy.fault = lambda method, path: faulty(method, path) or 0.01
@@ -92,12 +95,13 @@ def in_bucket(server, train):
         assert all(process.poll() is None for process in job.processes), job.end()
         time.sleep(0.1)
     job.kill(1, signal.SIGKILL)
-    assert job.end(PATIENCE)[0][0] == 75
+    first = job.end(PATIENCE)
+    assert first[0][0] == 75
     proxy.put("run/checkpoints/step_00000011/d/torn", b"half of an array")
     ends = train(url).end(PATIENCE)
     assert [status for status, _, _ in ends] == [0, 0], ends
     proxy.fault = lambda method, path: None
-    return url, dict(proxy.counts), ends
+    return url, dict(proxy.counts), first, ends
 
 
 def state(folder):
@@ -120,7 +124,7 @@ def assert_same(folder, disk):
 
 def test_killed_in_a_faulty_bucket_it_ends_with_the_bits_of_the_disk(in_bucket, on_disk, bucket):
     """No token is lost or read twice, and a torn checkpoint is never chosen."""
-    url, counts, ends = in_bucket
+    url, counts, _, ends = in_bucket
     print(f"requests: {counts}")
     assert min(counts[buckets.BUSY], counts[buckets.CUT]) >= 5
     assert [out.count("done: 9 steps") for _, out, _ in ends] == [1, 0]
@@ -154,6 +158,30 @@ def test_a_bucket_that_refuses_is_one_line_before_anything_is_prepared(
     assert not objects.listed("gs://bucket/refused")
     assert tiny.ptm(*words[:-1], "gs://absent/x") == 1
     assert "there is no bucket gs://absent" in capsys.readouterr().err
+
+
+def compiling(checkpoint):
+    record = json.loads(objects.read(f"{checkpoint}/record.json"))
+    return record["body"]["meta"]["goodput"]["compiling"]
+
+
+def test_hosts_that_begin_later_read_the_compiled_programs(in_bucket, bucket):
+    """Process 1 writes none, and has what process 0 compiled in the first start."""
+    url, _, *starts = in_bucket
+    counts = [
+        [(err.count(counted.COMPILED), err.count(counted.READ)) for _, _, err in ends]
+        for ends in starts
+    ]
+    seconds = [compiling(f"{url}/checkpoints/step_{step:08d}") for step in (4, 9)]
+    print(f"seconds of compiling the step: {seconds[0]:.2f}, then {seconds[1] - seconds[0]:.2f}")
+    print(f"(compiled, read) by start and process: {counts}")
+    (first, second) = counts
+    assert all(read == 0 and compiled > 0 for compiled, read in first)
+    assert all(
+        read > 0 and compiled < before
+        for (compiled, read), (before, _) in zip(second, first, strict=True)
+    )
+    assert "compiled programs of gs://bucket/run/programs/" in starts[1][0][2]
 
 
 def printed(capsys, *words):

@@ -34,7 +34,7 @@ LAST = ("record.json", "manifest.json", "config.json")
 """Files that are written after all others: what has them is complete."""
 CACHES = ("features",)
 """Folders of a workdir that are not written into the store."""
-HEAVY = ("checkpoints", "data", "tensorboard", "launch", "features", "profile")
+HEAVY = ("checkpoints", "data", "tensorboard", "launch", "features", "profile", "programs")
 """Folders of a workdir that are not copied to this machine."""
 PARTS = ".parts"
 _CHECKPOINT = re.compile(r"(.+?)/(checkpoints(?:/step_\d+)?)")

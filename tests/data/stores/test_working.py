@@ -3,13 +3,16 @@
 import os
 import shutil
 
+import jax
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from jax.experimental.compilation_cache import compilation_cache
 
 from ptm_jax.cli.main import main
+from ptm_jax.core import cache as core_cache
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.corpora import prepare, store
-from ptm_jax.data.stores import fetched, lease, objects, working
+from ptm_jax.data.stores import fetched, lease, objects, programs, working
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.training import checkpoints, shelves, workdirs
 from support import tiny_runs as tiny
@@ -164,3 +167,69 @@ def test_a_package_that_is_missing_is_one_line(monkeypatch, capsys):
     assert main(["train", "bert_mini", "--data", "x.txt", "--workdir", "s3://b/x"]) == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "needs the package s3fs" in said and "ptm_jax[store]" in said
+
+
+@pytest.fixture
+def compile_on(monkeypatch, tmp_path):
+    """Compiles one program on a machine: returns whether it was compiled, and the lines said."""
+    new = dict.fromkeys(("jax_compilation_cache_dir",)) | {
+        "jax_persistent_cache_min_compile_time_secs": 0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+        "jax_persistent_cache_enable_xla_caches": "xla_gpu_per_fusion_autotune_cache_dir",
+    }
+    before, hits, said = {name: jax.config.values[name] for name in new}, [], []
+
+    def hear(event, **more):
+        hits.extend([event] if event.endswith("/cache_hits") else [])
+
+    jax.monitoring.register_event_listener(hear)
+
+    def compiled(machine, workdir):
+        monkeypatch.setenv("PTM_CACHE", str(tmp_path / machine))
+        for name, value in new.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()
+        hits.clear(), said.clear()
+        programs.use(workdir, said.append)
+        jax.jit(lambda x: x * 3 + 7).lower(2.0).compile()
+        programs.push(said.append)
+        return not hits, [*said]
+
+    yield compiled
+    programs.use(tmp_path, said.append)
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    jax.monitoring.unregister_event_listener(hear)
+
+
+def test_another_machine_does_not_compile_again(bucket, compile_on):
+    folder = working.opened(URL)
+    assert compile_on("first", folder) == (True, [])
+    (name,) = objects.listed(f"{URL}/programs")
+    place = f"{URL}/programs/{name.partition('/')[0]}"
+    assert compile_on("second", folder) == (False, [f"1 compiled program of {place}"])
+    assert compile_on("first", folder) == (False, [])
+
+
+def test_a_store_that_refuses_programs_is_one_line(bucket, compile_on, monkeypatch, tmp_path):
+    def refuses(*words):
+        raise UserError("cannot write: the store refuses it")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(objects, "put", refuses)
+        line = "compiled programs are not shared: cannot write: the store refuses it"
+        assert compile_on("first", working.opened(URL)) == (True, [line])
+        programs.push(pytest.fail)
+    monkeypatch.setattr(objects, "listed", refuses)
+    assert compile_on("second", working.opened(URL)) == (True, [line])
+    assert compile_on("third", tmp_path) == (True, [])  # a workdir on a disk
+
+
+def test_a_url_as_ptm_cache_shares_the_programs_of_all_runs(monkeypatch):
+    monkeypatch.setenv("PTM_CACHE", "gs://bucket/caches/")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert core_cache.shared() == "gs://bucket/caches"
+    assert str(core_cache.home()) == "/somewhere/ptm_jax"
+    monkeypatch.setenv("PTM_CACHE", "/disk")
+    assert core_cache.shared() is None and str(core_cache.home()) == "/disk"
