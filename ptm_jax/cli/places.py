@@ -28,10 +28,11 @@ PLACES = (
 """Options of all commands that name a file or folder."""
 MODELS = ("model", "models", "ensemble", "beside", "first", "second", "dictionary")
 """Arguments that name a model or a file to read, which may be a name of the Hub."""
+REMOTE = ("launch", "workdir")
+"""A place that the hosts open, and not this command."""
 LOCAL = {
     "study": "its processes share locks of a disk",
     "reproduce": "its processes share locks of a disk",
-    "launch": "it writes the hosts' logs on a disk",
 }
 """{command that takes no object store: the reason}."""
 
@@ -43,7 +44,7 @@ def opened(command: str, args: Any) -> Any:
     for option, value in vars(args).items():
         if option in PLACES and isinstance(value, str):
             _check(command, option, value)
-        if option not in (*PLACES, *MODELS):
+        if option not in (*PLACES, *MODELS) or (command, option) == REMOTE:
             continue
         if isinstance(value, str) and objects.is_store(value):
             changes[option] = os.fspath(working.opened(value))

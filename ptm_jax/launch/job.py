@@ -8,6 +8,7 @@ import shlex
 from pathlib import PurePosixPath
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.data.stores import objects
 from ptm_jax.launch.hardware import FLAGS, GATHERS, Hardware
 
 KINDS = ("local", "slurm", "gke", "tpu-vm")
@@ -34,7 +35,8 @@ class Job:
     """A training run on several hosts, or a prediction whose hosts write shards.
 
     config, data, overrides, mesh, rules, slices   the arguments of `ptm train`
-    workdir      folder of the run, on persistent storage that all hosts share
+    workdir      folder of the run, on persistent storage that all hosts share, or a URL of an
+                 object store
     text         content of the file `config`, for kinds without access to this machine's files
     setup        shell lines before the command, such as `source env/bin/activate`
     mount        (source, folder): a claim (gke) or an NFS export (tpu-vm), and its mount point on
@@ -138,8 +140,15 @@ class Job:
 
     @property
     def logs(self) -> str:
-        """The folder of the hosts' logs."""
+        """The folder of the hosts' logs: of each host's own disk if the workdir is in a store."""
+        if self.in_store:
+            return str(PurePosixPath("ptm-launch") / self.name / self.only)
         return str(PurePosixPath(self.workdir) / "launch" / self.only)
+
+    @property
+    def in_store(self) -> bool:
+        """Whether the workdir is in an object store. Then the hosts need no shared disk."""
+        return objects.is_store(self.workdir)
 
     def check(self, kind: str) -> None:
         """Raises UserError for fields that this kind does not support, and for missing ones."""
@@ -149,7 +158,14 @@ class Job:
                     f"--{field} means nothing to {kind} (it is for {' and '.join(kinds)}); "
                     "leave it out"
                 )
-        missing = [f"--{field}" for field in NEEDED.get(kind, ()) if not vars(self)[field]]
+        free = ("mount",) if self.in_store else ()
+        missing = [
+            f"--{field}"
+            for field in NEEDED.get(kind, ())
+            if not vars(self)[field] and field not in free
+        ]
+        if self.runs and self.in_store:
+            raise UserError("the runs of a study share locks of a disk; give a folder as --workdir")
         if missing:
             raise UserError(
                 f"{kind} needs {' and '.join(missing)}; `ptm launch --help` has an example"
@@ -181,7 +197,11 @@ class Job:
             raise UserError(
                 "local runs several hosts on this machine's CPU: --hosts 2, or --topology cpu:8"
             )
-        if self.mount and not PurePosixPath(self.workdir).is_relative_to(self.mount[1]):
+        if (
+            self.mount
+            and not self.in_store
+            and not PurePosixPath(self.workdir).is_relative_to(self.mount[1])
+        ):
             raise UserError(
                 f"--workdir {self.workdir} is not below {self.mount[1]}: a run needs the "
                 "storage of --mount, "

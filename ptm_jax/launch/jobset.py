@@ -48,7 +48,10 @@ def render(job: Job) -> str:
     head.append(
         f"  kubectl logs -l jobset.sigs.k8s.io/jobset-name={job.name} --prefix --tail=-1 -f"
     )
-    head.append("The hosts' logs also lie below the workdir, in launch/, each restart appended.")
+    if not job.in_store:
+        head.append(
+            "The hosts' logs also lie below the workdir, in launch/, each restart appended."
+        )
     text = yaml.dump_all(
         documents, Dumper=_Readable, sort_keys=False, allow_unicode=True, width=120
     )
@@ -100,9 +103,11 @@ def manifest(job: Job) -> dict[str, Any]:
 
 
 def _pod(job: Job) -> dict[str, Any]:
-    claim, folder = job.mount
-    mounts = [{"name": "work", "mountPath": folder}]
-    volumes: list[dict] = [{"name": "work", "persistentVolumeClaim": {"claimName": claim}}]
+    mounts, volumes = list[dict[str, Any]](), list[dict[str, Any]]()
+    if job.mount:
+        claim, folder = job.mount
+        mounts.append({"name": "work", "mountPath": folder})
+        volumes.append({"name": "work", "persistentVolumeClaim": {"claimName": claim}})
     if job.text is not None:
         mounts.append({"name": "config", "mountPath": FILES, "readOnly": True})
         volumes.append({"name": "config", "configMap": {"name": _config_name(job)}})
@@ -157,7 +162,7 @@ def _environment(job: Job) -> list[dict[str, Any]]:
 
     On TPU slices GKE sets the process ids and the numbers of the slices. Elsewhere they are the
     pods' completion indices."""
-    pairs = [("PTM_LOGS", job.logs)]
+    pairs = [("PTM_LOGS", f"/tmp/{job.logs}" if job.in_store else job.logs)]
     if job.hardware.platform != "tpu" and job.hardware.hosts > 1:
         first = f"{job.name}-{HOSTS}-0-0.{job.name}:{PORT}"
         pairs += [

@@ -108,8 +108,7 @@ def tpu_vm(job: Job) -> str:
         "nodes": '"$name"',
         "remote": "",
         "label": "",
-        "source": shlex.quote(job.mount[0]),
-        "folder": shlex.quote(job.mount[1]),
+        "mounted": _mounted(job),
         "config": config,
         "copied": copied,
     }
@@ -121,6 +120,17 @@ def tpu_vm(job: Job) -> str:
             "label": "slice-$index-",
         }
     return fill("tpu_vm.sh", values)
+
+
+def _mounted(job: Job) -> str:
+    """Returns the shell line that mounts the shared disk of a job that has one."""
+    if not job.mount:
+        return "# the workdir is in an object store: no disk is mounted"
+    source, folder = map(shlex.quote, job.mount)
+    return (
+        f"mountpoint -q {folder} || {{ sudo mkdir -p {folder} && "
+        f"sudo mount -t nfs {source} {folder}; }} || finish 1"
+    )
 
 
 def _common(job: Job) -> dict[str, object]:

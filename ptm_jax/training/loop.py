@@ -37,12 +37,12 @@ from ptm_jax.core import slots
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import Experiment
 from ptm_jax.data.corpora.stream import merge
-from ptm_jax.data.stores import programs, working
+from ptm_jax.data.stores import working
 from ptm_jax.mesh import rules
 from ptm_jax.mesh.layout import layout_of
 from ptm_jax.training import workdirs
 from ptm_jax.training.checkpoints import Checkpoints
-from ptm_jax.training.hosts import arrivals, devices, group, hanging
+from ptm_jax.training.hosts import arrivals, devices, group, hanging, shared_programs
 from ptm_jax.training.logs import console, evaluation, logs, results, writers
 from ptm_jax.training.logs.figures import figure
 from ptm_jax.training.logs.goodput import Goodput
@@ -158,7 +158,7 @@ class Training:
         """Starts saving a checkpoint.
         Raises UserError for a state that is not finite, or if the workdir is no longer there."""
         self.hold.check()
-        programs.push(console.say)
+        shared_programs.push(console.say)
         self.check_finite(done)
         # Each process has only the position of its own rows.
         streams = group.current().gathered(position["stream"])
@@ -356,7 +356,7 @@ def _steps(run, state, done, end, phase, *, stream, bar):
             began = time.perf_counter()
             with bar.compiling(), run.goodput.losing("compiling"):
                 compiled[shapes] = run.compiled(phase, state, batch, shapes)
-                programs.push(console.say)
+                shared_programs.push(console.say)
             clock += time.perf_counter() - began
         with run.profiler.step(done):
             state, metrics = compiled[shapes](state, batch)

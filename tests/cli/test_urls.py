@@ -8,7 +8,7 @@ import pytest
 
 import ptm_jax
 from ptm_jax.cli.main import COMMANDS, main
-from ptm_jax.cli.places import LOCAL, PLACES
+from ptm_jax.cli.places import LOCAL, PLACES, REMOTE
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import check_local
 from ptm_jax.data.stores import objects
@@ -50,7 +50,7 @@ def test_every_place_of_every_command(option, url, tmp_path, monkeypatch, capsys
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("option", sorted({(c, name) for c, name, _ in OPTIONS}))
+@pytest.mark.parametrize("option", sorted({(c, name) for c, name, _ in OPTIONS} - {REMOTE}))
 def test_every_place_reaches_the_store_or_is_refused(option, tmp_path, monkeypatch, capsys):
     """The store is asked for its bucket first: here the answer is an error."""
 

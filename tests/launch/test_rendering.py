@@ -3,6 +3,7 @@ and safe with any text."""
 
 import dataclasses
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from ptm_jax.launch import hardware, jobset, scripts, submit
 from ptm_jax.launch.job import Job
 
 CONFIGS = "configs/megatron_lm.py", "bert_base"
+STUDY = "configs/studies/modern.py"
 SHELLS = [kind for kind in KINDS if kind != "gke"]
 GIVEN = 'printf "%s\\0" "$@" > "$GIVEN"; env -0 > "$GIVEN.env"; exit 0'
 
@@ -136,6 +138,25 @@ def test_manifests_keep_the_schema(config, topology):
     # The name of the last pod: set, job, index of the job, of the pod, and five letters of
     # Kubernetes' own.
     assert len(f"{value.name}-{replicated['name']}-0-{value.hardware.hosts - 1}-abcde") <= 63
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_workdir_in_a_bucket_needs_no_disk_of_all_hosts(kind, capsys):
+    line = shlex.join(words(kind, "bert_base")).replace("/store/run", "gs://bucket/run")
+    line = re.sub(r"--mount \S+", "", line)
+    assert main(["launch", *shlex.split(line)]) == 0
+    text = capsys.readouterr().out
+    assert "gs://bucket/run" in text and "gs:/b" not in text
+    assert kind == "local" or "ptm-launch/bert-base" in text
+    if kind == "gke":
+        assert manifests.check(documents(text)[-1]) == []
+        assert pod_of(documents(text)[-1])["volumes"] == []
+        assert "persistentVolumeClaim" not in text
+    else:
+        assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0
+        assert "mountpoint" not in text
+    assert main(["launch", *shlex.split(line.replace("bert_base", STUDY))]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_the_schema_finds_what_is_wrong():

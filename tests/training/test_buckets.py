@@ -160,27 +160,13 @@ def test_a_bucket_that_refuses_is_one_line_before_anything_is_prepared(
     assert "there is no bucket gs://absent" in capsys.readouterr().err
 
 
-def compiling(checkpoint):
-    record = json.loads(objects.read(f"{checkpoint}/record.json"))
-    return record["body"]["meta"]["goodput"]["compiling"]
-
-
-def test_hosts_that_begin_later_read_the_compiled_programs(in_bucket, bucket):
-    """Process 1 writes none, and has what process 0 compiled in the first start."""
-    url, _, *starts = in_bucket
-    counts = [
-        [(err.count(counted.COMPILED), err.count(counted.READ)) for _, _, err in ends]
-        for ends in starts
-    ]
-    seconds = [compiling(f"{url}/checkpoints/step_{step:08d}") for step in (4, 9)]
-    print(f"seconds of compiling the step: {seconds[0]:.2f}, then {seconds[1] - seconds[0]:.2f}")
-    print(f"(compiled, read) by start and process: {counts}")
-    (first, second) = counts
-    assert all(read == 0 and compiled > 0 for compiled, read in first)
-    assert all(
-        read > 0 and compiled < before
-        for (compiled, read), (before, _) in zip(second, first, strict=True)
-    )
+def test_a_start_on_other_hosts_reads_the_compiled_programs(in_bucket):
+    """JAX tells of compilations in process 0 alone."""
+    _, _, *starts = in_bucket
+    counts = [(e[0][2].count(counted.COMPILED), e[0][2].count(counted.READ)) for e in starts]
+    print(f"(compiled, read) by start: {counts}")
+    (first, none), (second, read) = counts
+    assert first > 0 and none == 0 and read >= 10 and second < first
     assert "compiled programs of gs://bucket/run/programs/" in starts[1][0][2]
 
 

@@ -168,14 +168,13 @@ def joined(work: Callable[[], int]) -> int:
 
 def _run(args: Args) -> int:
     args = dataclasses.replace(args, task=target.task_name(args.task))
-    from ptm_jax.data.stores import programs
     from ptm_jax.training import loop
-    from ptm_jax.training.hosts import group
+    from ptm_jax.training.hosts import group, shared_programs
     from ptm_jax.training.logs import console
     from ptm_jax.training.logs.profile import steps_of
     from ptm_jax.training.start import longer, setup
 
-    programs.use(args.workdir, console.say)
+    shared_programs.use(args.workdir, console.say)
     words = [*options.pairs(args.set), *options.layout(args.mesh, args.rules, args.slices)]
     words += [f"metrics={args.metrics!r}"] if args.metrics else []
     words += [f"profile={steps_of(args.profile)!r}"] if args.profile else []

@@ -26,7 +26,7 @@ cat > "$files/ptm-run.sh" <<'@@end'
 cd || exit 1
 echo $$ > ptm.pid
 finish() { echo "$1" > ptm.status.new && mv ptm.status.new ptm.status; exit "$1"; }
-mountpoint -q @@folder || { sudo mkdir -p @@folder && sudo mount -t nfs @@source @@folder; } || finish 1
+@@mounted
 @@exports
 @@setup
 set -- @@train

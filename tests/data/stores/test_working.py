@@ -12,9 +12,10 @@ from ptm_jax.cli.main import main
 from ptm_jax.core import cache as core_cache
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.corpora import prepare, store
-from ptm_jax.data.stores import fetched, lease, objects, programs, working
+from ptm_jax.data.stores import fetched, lease, objects, working
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.training import checkpoints, shelves, workdirs
+from ptm_jax.training.hosts import shared_programs as programs
 from support import tiny_runs as tiny
 
 URL = "gs://bucket/run"
