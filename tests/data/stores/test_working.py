@@ -187,6 +187,7 @@ def compile_on(monkeypatch, tmp_path):
 
     def compiled(machine, workdir):
         monkeypatch.setenv("PTM_CACHE", str(tmp_path / machine))
+        monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # `use` keeps it
         for name, value in new.items():
             jax.config.update(name, value)
         compilation_cache.reset_cache()
