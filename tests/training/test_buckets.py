@@ -1,24 +1,30 @@
 """Runs in object stores, against the servers of .venv/store on loopback. A run that is killed or
 disturbed ends with the bits of an unbroken one on a disk."""
 
+import importlib.util
 import json
 import os
+import shlex
 import shutil
 import signal
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+import tyro
 
+from ptm_jax.cli.machine import launch
 from ptm_jax.core import paths
 from ptm_jax.data.stores import objects, working
 from ptm_jax.training import checkpoints, workdirs
-from support import buckets, counted
+from support import buckets, counted, furnished
 from support import tiny_runs as tiny
 from support.jobs import Job
 
 pytestmark = pytest.mark.full
+ROOT = Path(tiny.FILE).parents[2]
 PATIENCE = 1200
 """Seconds until a command counts as hanging."""
 WORDS = [word for word in tiny.SMALL if not word.startswith("objective")]
@@ -248,6 +254,37 @@ def test_predictions_are_shards_of_a_bucket(on_disk, bucket, monkeypatch, tmp_pa
     assert b"".join(map(objects.read, names)) == one.read_bytes()
     assert tiny.ptm(*words, "--top", 3) == 1
     assert "was begun with other options" in capsys.readouterr().err
+
+
+def walk():
+    """The commands of the walk in docs/pod.md, with bert_mini in place of bert_base."""
+    page = (ROOT / "docs" / "pod.md").read_text(encoding="utf8")
+    section = page.partition("## From an allocation")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("ptm ")]
+    return [shlex.split(line.replace("bert_base", "bert_mini"))[1:] for line in lines]
+
+
+def test_the_walk_of_the_page(bucket, tmp_path, monkeypatch, capsys):
+    """Each command but `ptm plan`, in this order; the job is the command of one host."""
+    monkeypatch.chdir(tmp_path)
+    furnished.furnish(tmp_path, tmp_path, set())
+    commands, names = walk(), []
+    for words in commands:
+        names.append(words[0])
+        if "--runner" in words and importlib.util.find_spec("apache_beam") is None:
+            words = words[: words.index("--runner")]
+        if words[0] == "plan":
+            continue
+        said = printed(capsys, *words)
+        assert said or words[0] == "launch"
+        if words[0] == "launch":
+            job = launch.describe(tyro.cli(launch.Args, args=words[1:]))
+            line = shlex.join(job.command())
+            assert line in (tmp_path / "base.sh").read_text()
+            said = printed(capsys, *job.command()[1:], "--set", "recipe.phases.0.steps=6")
+            assert "done: 6 steps" in said
+    assert names == "prepare plan train launch show evaluate export predict".split()
+    assert objects.exists("gs://bucket/profiled/profile.md")
 
 
 def test_s3_keeps_objects_and_checkpoints(monkeypatch, tmp_path):
