@@ -33,7 +33,6 @@ from ptm_jax.core.paths import count
 from ptm_jax.core.streams import stream
 from ptm_jax.core.towers import Tower
 from ptm_jax.inference.layerwise import layerwise
-from ptm_jax.kernels import choice
 
 TEACHER = "BERT-base"
 BERT = {
@@ -92,7 +91,6 @@ INT8 = 2.5
 def program(module: Any, params: Any, batch: dict[str, np.ndarray]) -> Callable[[], None]:
     """Returns the compiled scores of a batch as a function."""
 
-    @choice.forward_only()
     def scores(params, batch):
         tower = Tower(module, params)
         return tower.read("classify", tower(batch), batch)

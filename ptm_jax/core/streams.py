@@ -59,7 +59,12 @@ def counter_bits(counter: jax.Array, seeds: jax.Array) -> jax.Array:
 
 def least_kept(rate: float) -> jax.Array:
     """Returns the threshold of dropout: bits >= threshold have probability 1 - rate (to 2**-32)."""
-    return jnp.uint32(min(round(rate * 2**32), 2**32 - 1))
+    return jnp.uint32(threshold(rate))
+
+
+def threshold(rate: float) -> int:
+    """Returns the number of `least_kept`."""
+    return min(round(rate * 2**32), 2**32 - 1)
 
 
 def uniform_bits(

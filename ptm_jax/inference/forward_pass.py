@@ -10,14 +10,12 @@ import jax.numpy as jnp
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.towers import Tower
-from ptm_jax.kernels import choice
 
 MEANINGS = {"layers": "states of its layers", "attention": "maps of attention"}
 """{option of a call: what it asks of an encoder}."""
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-@choice.forward_only()
 def forward(module, head, wanted: tuple[str, ...], params, batch) -> dict[str, Any]:
     """Returns the `wanted` arrays of a batch: fields of `Output`, or "scores/NAME" of a head.
     `head` gives the logits. Raises UserError for layers or attention that the encoder has not."""
@@ -56,7 +54,6 @@ def forward(module, head, wanted: tuple[str, ...], params, batch) -> dict[str, A
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-@choice.forward_only()
 def token_nll(module, head, params, batch):
     """Returns the mean -log p of the tokens after the first [B], in nats."""
     tower = Tower(module, params)

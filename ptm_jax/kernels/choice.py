@@ -4,7 +4,7 @@
 
     reference   the definition of correct results; holds every score; only it returns probabilities
     xla         computes by blocks, on every platform
-    native      our kernel in C++ for CPUs; the gradient is the definition's
+    native      our kernels in C++ for CPUs, forward and backward
     pallas      our kernel for TPU or GPU
     splash      JAX's kernel for TPU, for rows without order
     cudnn       NVIDIA's kernel, for plain attention
@@ -13,8 +13,8 @@
 "auto" selects for attention:
 
     devices              scores per row and head   selected    reason
-    cpu, `forward_only`  any                       native      scores stay in the cache; only if
-                                                               the kernel computes this case
+    cpu                  any                       native      scores stay in the cache; only if
+                                                               the kernels compute this case here
     cpu                  at most SHORT, 192^2      reference   at least as fast as a loop over
                                                                small blocks (measured)
     cpu                  more                      xla         blocks stay in the cache, products
@@ -30,10 +30,8 @@ returns the reason, which is raised as a UserError.
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import get_args
 
 import jax
@@ -44,20 +42,6 @@ from ptm_jax.core.precision import Impl
 
 IMPLS: tuple[str, ...] = get_args(Impl)
 SHORT = 192 * 192
-_forward_only: contextvars.ContextVar[bool] = contextvars.ContextVar("forward_only", default=False)
-
-
-@contextlib.contextmanager
-def forward_only() -> Iterator[None]:
-    """Programs traced inside are predictions, of which no gradient is taken.
-
-    "auto" may choose kernels for these.
-    """
-    token = _forward_only.set(True)
-    try:
-        yield
-    finally:
-        _forward_only.reset(token)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +92,7 @@ def choose(
 
     Raises UserError if `refusal` returns a reason against the named implementation."""
     if named(impl) == "auto":
-        if platform == "cpu" and _forward_only.get() and refusal("native") is None:
+        if platform == "cpu" and refusal("native") is None:
             return "native"
         return "xla" if platform == "cpu" and queries * keys > SHORT else "reference"
     if why := refusal(impl):

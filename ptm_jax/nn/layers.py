@@ -19,7 +19,7 @@ from ptm_jax.core.constraint import current
 from ptm_jax.core.precision import Precision, add_bias
 from ptm_jax.core.streams import keep_mask
 from ptm_jax.core.types import Array, Batch, Visibility, record, static
-from ptm_jax.kernels import integers
+from ptm_jax.kernels import integers, one_pass
 from ptm_jax.kernels.choice import platform
 from ptm_jax.kernels.scores import Scores
 from ptm_jax.nn.initializers import TruncatedNormal, Zeros
@@ -62,13 +62,21 @@ def activate(name: Activation, x: jax.Array) -> jax.Array:
     it would keep a float32 intermediate of the forward pass instead of computing it again, and
     write the gradient in float32 for the sum of the bias.
     """
+    return one_pass.activation(name, functools.partial(_activated, name), x)
+
+
+def _activated(name, x):
     return _ACTIVATIONS[name](x.astype(jnp.float32)).astype(x.dtype)
 
 
-def _activate_backward(name, x, g):
+def _activated_gradient(name, x, g):
     alone = jax.lax.optimization_barrier if platform() == "gpu" else (lambda array: array)
     _, pull = jax.vjp(_ACTIVATIONS[name], alone(x).astype(jnp.float32))
-    return (alone(pull(g.astype(jnp.float32))[0].astype(x.dtype)),)
+    return alone(pull(g.astype(jnp.float32))[0].astype(x.dtype))
+
+
+def _activate_backward(name, x, g):
+    return (one_pass.activation_gradient(name, functools.partial(_activated_gradient, name), x, g),)
 
 
 activate.defvjp(lambda name, x: (activate(name, x), x), _activate_backward)
@@ -235,13 +243,21 @@ def normalise(x: jax.Array, scale: jax.Array, bias: jax.Array | None, eps: float
 
     The backward pass stores only x and recomputes them.
     """
+    return one_pass.norm(functools.partial(_normalised, eps), eps, (x, scale, bias))
+
+
+def _normalised(eps, x, scale, bias):
     mean, rate = _statistics(x, eps)
     f = (x.astype(jnp.float32) - mean) * rate * scale
     return (f if bias is None else f + bias).astype(x.dtype)
 
 
 def _normalise_backward(eps, residuals, g):
-    x, scale, bias = residuals
+    plain = functools.partial(_normalised_gradients, eps)
+    return one_pass.norm_gradient(plain, eps, residuals, g)
+
+
+def _normalised_gradients(eps, x, scale, bias, g):
     mean, rate = _statistics(x, eps)
     unit = (x.astype(jnp.float32) - mean) * rate
     g = g.astype(jnp.float32)

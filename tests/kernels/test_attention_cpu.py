@@ -9,8 +9,9 @@ from cases import Case, agree, cases, grid, numbers, scores_of, visibility
 from hypothesis import given
 
 from ptm_jax.core.precision import Precision
+from ptm_jax.core.streams import keep_mask
 from ptm_jax.core.types import Visibility
-from ptm_jax.kernels import choice, reference
+from ptm_jax.kernels import integers, reference
 from ptm_jax.kernels.attention import attend, cpu
 from ptm_jax.kernels.attention.arguments import Arguments
 from ptm_jax.kernels.scores import Scores
@@ -21,8 +22,17 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+def run(precision="float32"):
+    def attention(q, k, v, **given):
+        args = Arguments(**given, precision=Precision(precision))
+        assert cpu.refusal(q, k, args) is None
+        return cpu.attention(q, k, v, args)
+
+    return attention
+
+
 def check(case):
-    """The kernel alone: a gradient would take the definition's result."""
+    """The kernel for predictions, which has no dropout and no gradient."""
     x, _ = numbers(case)
     given = {"visibility": visibility(case), "scale": 0.4, "scores": scores_of(case, x)}
     with jax.enable_x64(True):
@@ -30,11 +40,10 @@ def check(case):
             reference.attention(*(jnp.asarray(x[name]) for name in "qkv"), **given)[0]
         )
     q, k, v = (jnp.asarray(x[name], jnp.float32) for name in "qkv")
-    assert cpu.refusal(q, k, Arguments(**given)) is None
-    found = np.asarray(jax.jit(lambda q, k, v: cpu.attention(q, k, v, Arguments(**given)))(q, k, v))
-    assert right.dtype == np.float64 and found.dtype == np.float32
-    assert np.abs(found - right).max() <= 1e-5 * max(1.0, np.abs(right).max())
-    assert not found[~np.asarray(given["visibility"].dense()).any((1, 3))].any()
+    made = np.asarray(jax.jit(lambda q, k, v: run()(q, k, v, **given))(q, k, v))
+    assert right.dtype == np.float64 and made.dtype == np.float32
+    assert np.abs(made - right).max() <= 1e-5 * max(1.0, np.abs(right).max())
+    assert not made[~np.asarray(given["visibility"].dense()).any((1, 3))].any()
 
 
 @grid(6)
@@ -47,6 +56,21 @@ def test_the_kernel_equals_the_definition(case):
     check(case)
 
 
+@grid(8)
+@given(
+    case=cases(queries=[1, 7, 37, 70], keys=[1, 16, 50, 130], width=[3, 16, 40, 64], extras=EXTRAS)
+)
+def test_training_equals_the_definition(case):
+    agree(run(), case, 1e-5)
+
+
+@pytest.mark.parametrize("order", ["none", "prefix", "blind"])
+def test_training_in_bfloat16(order):
+    extras = frozenset({"bias", "group"} if order == "none" else {"window"})
+    case = Case(70, 131, width=24, order=order, extras=extras, dropout=0.3)
+    agree(run("bfloat16"), case, 3e-2, jnp.bfloat16)
+
+
 @pytest.mark.parametrize("length", [64, 192, 320, 704])
 def test_windows_shorter_and_longer_than_packed_rows(length):
     for radius in (17, 2 * length):
@@ -57,9 +81,51 @@ def test_a_row_that_sees_nothing_gives_zeros():
     check(Case(20, 20, order="blind", extras=frozenset({"bias"})))
 
 
-def test_gradients_are_those_of_the_definition():
-    case = Case(9, 12, extras=frozenset({"bias"}))
-    agree(lambda q, k, v, **given: cpu.attention(q, k, v, Arguments(**given)), case, 1e-5)
+@pytest.mark.parametrize("width", [4, 32])
+def test_the_mask_of_dropout_has_the_bits_of_the_plain_path(width):
+    """Equal weights of 1 / L: the results are the sums of what is left of one-hot values."""
+    length, rate, key, rows = width, 0.4, jax.random.key(3), np.array([5, 9], np.int32)
+    zeros = jnp.zeros((2, length, 3, width))
+    values = jnp.broadcast_to(jnp.eye(length)[None, :, None], zeros.shape)
+    ones = np.ones((2, length), np.int32)
+    noise = {"dropout": rate, "key": key, "rows": rows}
+    made = run()(zeros, zeros, values, visibility=Visibility(ones, ones), scale=1.0, **noise)
+    keep = keep_mask(key, rows, (3, length, length), rate)
+    np.testing.assert_array_equal(np.asarray(made).transpose(0, 2, 1, 3) > 0, keep)
+
+
+@pytest.mark.parametrize("order", ["none", "causal"])
+def test_gradients_of_gradients_are_the_definition_s(order):
+    """The derivative of a gradient along a direction, in float64."""
+    case = Case(9, 12, width=4, order=order, extras=frozenset({"bias"}), dropout=0.3)
+    x, direction = numbers(case)
+    noise = {"dropout": 0.3, "key": jax.random.key(1), "rows": np.arange(2, dtype=np.int32)}
+
+    def twice(attend, dtype):
+        x_of = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), x)
+
+        def loss(x):
+            given = {"visibility": visibility(case), "scale": 0.4, "scores": scores_of(case, x)}
+            return jnp.sin(attend(x["q"], x["k"], x["v"], **given, **noise)).sum()
+
+        def along(x):
+            return (jax.grad(loss)(x)["q"] * direction).sum()
+
+        return jax.tree.map(np.asarray, jax.jit(jax.grad(along))(x_of))
+
+    with jax.enable_x64(True):
+        right = twice(lambda *a, **b: reference.attention(*a, **b)[0], np.float64)
+    for name, value in twice(run(), np.float32).items():
+        np.testing.assert_allclose(value, right[name], atol=1e-5 * np.abs(right[name]).max())
+
+
+def test_not_a_number_is_not_hidden():
+    ones, x = np.ones((1, 5), np.int32), jnp.ones((1, 5, 1, 16), jnp.bfloat16)
+    given = {"visibility": Visibility(ones, ones), "scale": 1.0}
+    made = run("bfloat16")(x.at[0, 2].set(np.nan), x, x, **given)
+    assert np.isnan(np.asarray(made, np.float32)).any((0, 2, 3)).tolist() == [0, 0, 1, 0, 0]
+    every = run("bfloat16")(x, x.at[0, 2].set(np.nan), x, **given)
+    assert np.isnan(np.asarray(every, np.float32)).all()
 
 
 def test_great_and_small_scores():
@@ -77,24 +143,28 @@ def test_great_and_small_scores():
     )
 
 
-def test_predictions_take_it_and_training_does_not():
+def test_it_is_taken_where_it_computes_the_case(monkeypatch):
     x, ones = jnp.ones((1, 4, 2, 8)), np.ones((1, 4), np.int32)
     given = {"visibility": Visibility(ones, ones), "scale": 1.0}
+    noise = {"dropout": 0.1, "key": jax.random.key(0), "rows": np.zeros(1, np.int32)}
 
-    def run(x, **more):
+    def attended(x, **more):
         return attend(x, x, x, **given, **more)
 
-    def text(**more):
-        return str(jax.make_jaxpr(lambda x: run(x, **more))(x))
+    def calls(x=x, **more):
+        gradient = jax.grad(lambda x: attended(x, **more)[0].astype(jnp.float32).sum())
+        return str(jax.make_jaxpr(gradient)(x)).count("ptm_attention")
 
-    assert "ffi_call" not in text()
-    with choice.forward_only():
-        assert "ffi_call" in text()
-        assert run(x)[1].shape == (1, 2, 4, 4)
-        noise = {"dropout": 0.1, "key": jax.random.key(0), "rows": np.zeros(1, np.int32)}
-        assert "ffi_call" not in text(**noise) and "ffi_call" not in text(
-            precision=Precision("bfloat16")
-        )
+    assert "ffi_call" in str(jax.make_jaxpr(attended)(x))
+    assert attended(x)[1].shape == (1, 2, 4, 4)
+    for more in ({}, noise, {"precision": Precision("bfloat16")}):
+        assert calls(**more) > 0
+    assert calls(impl="reference") == 0 and calls(cap=3.0) == 0
+    assert cpu.refusal(x[:, :1], x, Arguments(**given, precision=Precision("bfloat16")))
+    with integers.portable():
+        assert calls() == 0
+    monkeypatch.setattr(cpu.native, "refusal", lambda *_: "there is no C++ compiler")
+    assert calls() == 0
 
 
 def test_what_it_does_not_compute():
@@ -102,13 +172,6 @@ def test_what_it_does_not_compute():
     ones = np.ones((1, 4), np.int32)
     args = Arguments(Visibility(ones, ones), 1.0, Scores(values=jnp.ones((3, 2, 8))))
     assert "scores.values" in cpu.refusal(q, q, args)
-    with pytest.raises(Exception, match="float32, not bfloat16"):
-        attend(
-            q,
-            q,
-            q,
-            visibility=args.visibility,
-            scale=1.0,
-            precision=Precision("bfloat16"),
-            impl="native",
-        )
+    half = q.astype(jnp.bfloat16)
+    with pytest.raises(Exception, match="in float32, not in bfloat16"):
+        attend(half, half, half, visibility=args.visibility, scale=1.0, impl="native")

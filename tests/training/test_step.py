@@ -227,4 +227,4 @@ def test_flops_of_a_bert_step_are_those_of_the_paper_and_pencil():
     predicted, width, hidden, layers = -(-LENGTH * 15 // 100), 16, 64, 2
     layer = 2 * ROWS * LENGTH * (4 * width**2 + 2 * width * hidden + 2 * LENGTH * width)
     heads = 2 * ROWS * (predicted * (width**2 + width * VOCAB.size) + width**2 + 2 * width)
-    assert flops(work.step, state, BATCHES[0]) == 3 * (layers * layer + heads)
+    assert flops(work.defined().step, state, BATCHES[0]) == 3 * (layers * layer + heads)

@@ -20,7 +20,6 @@ from ptm_jax.encoders.context import context_of
 from ptm_jax.inference import inputs
 from ptm_jax.inference.outputs import Output
 from ptm_jax.inference.pretrained import Pretrained
-from ptm_jax.kernels import choice
 
 HEAD = "classify"
 
@@ -136,7 +135,6 @@ def _embed(module, params, batch):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-@choice.forward_only()
 def _layer(module, params, states, batch, layer):
     encoder = module.encoder
     context = context_of(batch, encoder.direction, False)

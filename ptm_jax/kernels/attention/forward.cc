@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "../parts.h"
+#include "visible.h"
 
 namespace ffi = xla::ffi;
 
 constexpr int LANES = 16, TALL = 4, WIDE = 2;  // numbers of a vector; queries, vectors of a tile
 constexpr int SIDE = 32;                       // queries or keys of a block; whole vectors and whole tiles
-enum Kind { SAME, AT_MOST, GROUP, IGNORED };   // rules of a field of tokens: `KINDS` of cpu.py
 typedef float Vector __attribute__((vector_size(4 * LANES)));
 typedef int32_t Wholes __attribute__((vector_size(4 * LANES)));
 #define INLINE static inline __attribute__((always_inline))
@@ -43,70 +43,14 @@ INLINE Vector power_of_two(Vector x) {
   return p;
 }
 
-struct Work {
+struct Work : Fields {
   const float *q, *k, *v, *bias;
   const bool* allow;
-  const int32_t *q_fields, *k_fields, *kinds;  // [rows, fields, queries], [rows, fields, keys], [fields]
   float* y;
-  int64_t heads, queries, keys, width, fields;
+  int64_t heads, width;
   int64_t allow_row, allow_head, bias_row, bias_head;  // distances in memory, 0 where shared
   float scale;
 };
-
-// The keys first .. first + count - 1, filled up to whole vectors: `longer`.
-struct Span {
-  int64_t first, count, longer;
-};
-
-// Extremes of a field in each block of SIDE tokens: {least, greatest}.
-static std::vector<int32_t> extremes(const int32_t* field, int64_t length) {
-  std::vector<int32_t> result;
-  for (int64_t start = 0; start < length; start += SIDE) {
-    auto ends = std::minmax_element(field + start, field + std::min(length, start + SIDE));
-    result.push_back(*ends.first);
-    result.push_back(*ends.second);
-  }
-  return result;
-}
-
-// For each block of queries of a row, the span of the blocks of keys that one of them may see.
-static std::vector<Span> spans_of(const Work& w, int64_t row) {
-  int64_t high = (w.queries + SIDE - 1) / SIDE, wide = (w.keys + SIDE - 1) / SIDE;
-  std::vector<char> met(high * wide, 1);
-  for (int64_t f = 0; f < w.fields; ++f) {
-    if (w.kinds[f] != SAME && w.kinds[f] != AT_MOST) continue;
-    auto q = extremes(w.q_fields + (row * w.fields + f) * w.queries, w.queries);
-    auto k = extremes(w.k_fields + (row * w.fields + f) * w.keys, w.keys);
-    for (int64_t i = 0; i < high; ++i)
-      for (int64_t j = 0; j < wide; ++j)
-        met[i * wide + j] &= k[2 * j] <= q[2 * i + 1] && (w.kinds[f] == AT_MOST || q[2 * i] <= k[2 * j + 1]);
-  }
-  std::vector<Span> spans;
-  for (int64_t i = 0; i < high; ++i) {
-    const char *line = met.data() + i * wide, *start = std::find(line, line + wide, 1), *end = line + wide;
-    while (end > start && !end[-1]) --end;
-    int64_t first = (start - line) * SIDE, count = std::min(w.keys, (end - line) * SIDE) - first;
-    spans.push_back(end == start ? Span{0, 0, 0} : Span{first, count, (count + LANES - 1) / LANES * LANES});
-  }
-  return spans;
-}
-
-// seen[j]: all bits if query i of a row sees key j of a span, else 0.
-static void look(const Work& w, int64_t row, int64_t i, const bool* allow, Span span, int32_t* seen) {
-  std::fill(seen, seen + span.count, -1);
-  for (int64_t f = 0; f < w.fields; ++f) {
-    const int32_t* k = w.k_fields + (row * w.fields + f) * w.keys + span.first;
-    int32_t q = w.q_fields[(row * w.fields + f) * w.queries + i];
-    if (w.kinds[f] == SAME)
-      for (int64_t j = 0; j < span.count; ++j) seen[j] &= -(k[j] == q);
-    else if (w.kinds[f] == AT_MOST)
-      for (int64_t j = 0; j < span.count; ++j) seen[j] &= -(k[j] <= q);
-    else if (w.kinds[f] == GROUP)
-      for (int64_t j = 0; j < span.count; ++j) seen[j] &= -((k[j] == 0) | (k[j] == q));
-  }
-  if (allow)
-    for (int64_t j = 0; j < span.count; ++j) seen[j] &= -int32_t(allow[span.first + j]);
-}
 
 // out [ROWS, columns] = a [ROWS, inner] b [inner, columns]; `columns` are whole vectors, `*_row` distances of rows in memory.
 template <int ROWS>
@@ -232,12 +176,12 @@ static ffi::Error attention(ffi::ThreadPool pool, Floats q, Floats k, Floats v, 
   auto of_rows = [&](auto size) { return size.size() == 4 && size[0] > 1 ? size[1] * scores : int64_t{0}; };
   auto of_heads = [&](auto size) { return size.size() == 4 && size[1] > 1 ? scores : int64_t{0}; };
   bool biased = bias.dimensions().size() == 4, masked = allow.dimensions().size() == 4;
-  Work w{q.typed_data(), k.typed_data(), v.typed_data(), biased ? bias.typed_data() : nullptr,
-         masked ? allow.typed_data() : nullptr, q_fields.typed_data(), k_fields.typed_data(), kinds.begin(), y->typed_data(),
-         heads, queries, keys, width, q_fields.dimensions()[1], of_rows(allow.dimensions()), of_heads(allow.dimensions()),
-         of_rows(bias.dimensions()), of_heads(bias.dimensions()), scale};
+  Fields fields{q_fields.typed_data(), k_fields.typed_data(), kinds.begin(), queries, keys, q_fields.dimensions()[1]};
+  Work w{fields, q.typed_data(), k.typed_data(), v.typed_data(), biased ? bias.typed_data() : nullptr,
+         masked ? allow.typed_data() : nullptr, y->typed_data(), heads, width, of_rows(allow.dimensions()),
+         of_heads(allow.dimensions()), of_rows(bias.dimensions()), of_heads(bias.dimensions()), scale};
   std::vector<std::vector<Span>> spans;
-  for (int64_t row = 0; row < rows; ++row) spans.push_back(spans_of(w, row));
+  for (int64_t row = 0; row < rows; ++row) spans.push_back(spans_of(w, row, SIDE, LANES));
   int64_t threads = std::max<int64_t>(1, pool.num_threads()), all = rows * heads;
   int64_t each = std::max<int64_t>(1, all / (4 * threads)), least = 1 + (1 << 18) / std::max<int64_t>(1, 4 * scores * width);
   each = std::min(all, std::max(each, least));

@@ -50,13 +50,16 @@ def portable(arithmetic: Arithmetic = "int8") -> Iterator[None]:
         _portable.reset(token)
 
 
-def refusal() -> str | None:
-    """Returns why the kernel for CPUs cannot be used here, or None."""
+def elsewhere() -> str | None:
+    """Returns why a program traced now may hold no kernel for one CPU, or None."""
     if _portable.get():
         return "the program is for machines without this package"
-    if current() is not None:
-        return "the arrays lie on several devices"
-    return native.refusal(SOURCE, TARGET)
+    return None if current() is None else "the arrays lie on several devices"
+
+
+def refusal() -> str | None:
+    """Returns why the kernel for CPUs cannot be used here, or None."""
+    return elsewhere() or native.refusal(SOURCE, TARGET)
 
 
 def step_of(x: Array, inputs: Array) -> Array:

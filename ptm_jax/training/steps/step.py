@@ -18,7 +18,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax.sharding import Mesh
 
 from ptm_jax.core import paths, slots, spec
@@ -35,7 +34,7 @@ from ptm_jax.mesh.layout import Layout, layout_of
 from ptm_jax.mesh.padding import Padding, padding_of, stored
 from ptm_jax.mesh.rules import Table
 from ptm_jax.nn.declared import axes_of, collected
-from ptm_jax.training.updates import in_place, optimizers, sparse, spikes
+from ptm_jax.training.updates import clipping, in_place, optimizers, sparse, spikes
 from ptm_jax.training.updates.freedom import Freedom, held
 
 
@@ -203,7 +202,7 @@ class Program:
         for wrapper in self.system.wrappers:
             params = wrapper.on_step(params, state.step)
         metrics = {
-            "grad_norm": optax.tree.norm(grads),
+            "grad_norm": clipping.norm(self.system.recipe, grads),
             "tokens": jnp.sum(batch["segment_ids"] > 0)
             if "segment_ids" in batch
             else batch["rows"].size,

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import jax
 import jax.numpy as jnp
 import optax
 
@@ -14,7 +15,17 @@ from ptm_jax.training.updates import spikes
 
 if TYPE_CHECKING:
     from ptm_jax.adapt.parameters.levels import ParameterPath
-    from ptm_jax.core.types import Array
+    from ptm_jax.core.types import Array, Params
+
+
+def norm(recipe: Recipe, grads: Params) -> Array:
+    """Returns the global norm of the gradients, for the metrics.
+
+    Without clipping the optimizer does not read it. The barrier keeps the compiler from sharing the
+    squares with the second moments: they would be written to memory and read again."""
+    if recipe.clip is None:
+        grads = jax.lax.optimization_barrier(grads)
+    return optax.tree.norm(grads)
 
 
 def factors(

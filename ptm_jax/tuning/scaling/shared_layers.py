@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 
 from ptm_jax.convert.checkpoint import example
-from ptm_jax.core import towers
+from ptm_jax.core import slots, towers
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import count
 from ptm_jax.core.spec import respell
@@ -47,8 +47,13 @@ def report(system: System, length: int = 128, tower: str = "main") -> list[Share
     table, plain = [], {"share": False, "groups": 1, "cycle": 1, "shared": None}
     row = {name: jax.ShapeDtypeStruct((1, length), "int32") for name in example(system)}
     for name, fields in PATTERNS.items():
+        # Operations are counted of the definition, because a kernel shows none.
         network = respell(
-            system.towers[tower],
+            respell(
+                system.towers[tower],
+                slots.Kernel,
+                lambda part: dataclasses.replace(part, impl="reference"),
+            ),
             Stack,
             lambda stack, pattern=fields: dataclasses.replace(stack, **{**plain, **pattern}),
         )
