@@ -4,8 +4,8 @@ loopback. Everything that they write is below one folder."""
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
+import pwd
 import random
 import socket
 import subprocess
@@ -19,6 +19,7 @@ import ptm_jax
 
 PACKAGES = Path(ptm_jax.__file__).parents[1] / ".venv" / "slurm"
 """Debian's packages of Slurm and munge, unpacked, which come with `make test-full`."""
+USER = pwd.getpwuid(os.getuid()).pw_name
 NODES = ("127.0.0.1", "127.0.0.2")
 """Names of the nodes, which are their addresses: a job connects to its first node by the name."""
 CONFIG = """ClusterName=test
@@ -67,7 +68,7 @@ class Cluster:
         }
         values = {
             "host": socket.gethostname().partition(".")[0],
-            "user": getpass.getuser(),
+            "user": USER,
             "ports": _free_ports(3),
             "folder": folder,
             "plugins": libraries,
@@ -117,7 +118,7 @@ class Cluster:
         """Ends all jobs, and waits until they are gone."""
         if self.call("squeue", "-h"):
             for more in (["--signal=KILL", "--full"], []):
-                self.call("scancel", f"--user={getpass.getuser()}", *more)
+                self.call("scancel", f"--user={USER}", *more)
             end = time.monotonic() + 40
             while self.call("squeue", "-h") and time.monotonic() < end:
                 time.sleep(0.1)
