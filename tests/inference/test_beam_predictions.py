@@ -47,8 +47,8 @@ def joined(folder):
 def test_each_task_has_the_bytes_of_one_process(text, tmp_path, monkeypatch, capsys):
     """The pipeline runs in this process, without the process around it."""
     monkeypatch.setattr(direct, "run", lambda job, runner, submit: submit(job, runner))
-    models = {"embed": tiny_models.build("bert"), "fill-mask": tiny_models.build("bert"),
-        "classify": tiny_models.classifier(), "tag": tagger()}  # fmt: skip
+    models = {"fill-mask": tiny_models.build("bert"), "classify": tiny_models.classifier(),
+        "tag": tagger()}  # fmt: skip
     for task, model in models.items():
         run = tiny_models.save_run(tmp_path / f"run-{task}", model)
         one, out = tmp_path / f"{task}.jsonl", tmp_path / task
@@ -63,6 +63,9 @@ def test_each_task_has_the_bytes_of_one_process(text, tmp_path, monkeypatch, cap
     said = capsys.readouterr().err
     assert "2 of 3 shards were there\n1 shards by --runner direct\n" in said
     assert joined(out) == one.read_bytes()
+    assert predicted(run, text, task, tmp_path / "o.jsonl", *more, "--strict") == 1
+    wanted = f"ptm: {text}: line 21 is refused: it is empty; correct it, or leave --strict out"
+    assert capsys.readouterr().err.splitlines()[-1] == wanted
 
 
 DIES = """

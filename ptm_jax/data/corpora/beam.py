@@ -103,8 +103,8 @@ def run(steps: Callable[[beam.Pipeline], None], runner: Runner) -> None:
     steps(pipeline)
     try:
         pipeline.run().wait_until_finish()
-    except UserError:
-        raise
+    except UserError as error:  # of a worker that is this process
+        raise UserError(re.sub(r" \[while running .*", "", str(error))) from None
     except Exception as error:  # the error of a worker arrives as the text of its traceback
         messages = re.findall(r"UserError: (.*?)(?: \[while running.*)?$", str(error), re.MULTILINE)
         if messages:
