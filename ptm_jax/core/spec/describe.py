@@ -42,8 +42,13 @@ def field_names(value: Any) -> tuple[str, ...]:
 
     A Linen module's `parent` and `name` are left out.
     """
-    names = [f.name for f in dataclasses.fields(value) if f.init and not f.name.startswith("_")]
-    if "parent" in names and "name" in names and hasattr(value, "apply"):
+    return _names_of(value if isinstance(value, type) else type(value))
+
+
+@functools.cache
+def _names_of(cls: type) -> tuple[str, ...]:
+    names = [f.name for f in dataclasses.fields(cls) if f.init and not f.name.startswith("_")]
+    if "parent" in names and "name" in names and hasattr(cls, "apply"):
         names = [n for n in names if n not in ("parent", "name")]
     return tuple(names)
 
