@@ -165,9 +165,15 @@ def _backward(spec, compute, out, residuals, g):
     a, b = residuals
     operands, result = spec.split("->")
     left, right = operands.split(",")
+    layout = current()
+    half = layout is not None and layout.half  # devices exchange sums in the type of the result
+
+    def gradient(spec, x, *factors):
+        return _einsum(spec, compute, compute if half else x.dtype.name, *factors).astype(x.dtype)
+
     return (
-        _einsum(f"{result},{right}->{left}", compute, a.dtype.name, g, b),
-        _einsum(f"{left},{result}->{right}", compute, b.dtype.name, a, g),
+        gradient(f"{result},{right}->{left}", a, g, b),
+        gradient(f"{left},{result}->{right}", b, a, g),
     )
 
 

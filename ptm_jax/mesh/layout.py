@@ -26,10 +26,17 @@ __all__ = ["Layout", "constrain", "current", "layout_of", "use"]
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """`rules` map logical axes to axes of `mesh`, for activations and parameters.
-    See `tables.place`."""
+    See `tables.place`.
+
+    `half` is for products in bfloat16: a device rounds its part of a weight's gradient to bfloat16,
+    the parts of all devices are summed in bfloat16, and the sum becomes float32 again. The messages
+    are half as long. A part has a relative error of at most 2^-8, and the sum those of its
+    additions.
+    """
 
     mesh: Mesh
     rules: tables.Table
+    half: bool = False
 
     def axes(self, name: str | None) -> tuple[str, ...]:
         """Returns the mesh axes with more than one device over which the named axis is split."""
@@ -87,4 +94,4 @@ def layout_of(mesh: Mesh, rules: str | tables.Table) -> Layout:
                 f"there; give it some ({axis}=2), or take other rules (rules=replicated "
                 "copies all parameters)"
             )
-    return Layout(mesh, rules)
+    return Layout(mesh, rules, name.endswith(tables.HALF))

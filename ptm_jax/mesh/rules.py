@@ -87,10 +87,15 @@ TABLES: Mapping[str, Table] = PLAIN | {
 [L / n, L]. With `_ring` it uses ring attention (`kernels.ring`) and scores [L / n, L / n]."""
 
 
+HALF = "_bf16"
+"""Suffix of the name of a table with which devices sum the gradients of weights in bfloat16
+(`mesh.layout.Layout.half`): `fsdp_bf16`."""
+
+
 def default_sizes(rules: str, count: int, slices: int = 1) -> dict[str, int]:
     """Returns the default mesh of `count` devices.
     All devices of a slice are on `fsdp` if the rules are `fsdp`, else all devices on `data`."""
-    if rules != "fsdp":
+    if rules.removesuffix(HALF) != "fsdp":
         return {"data": count}
     return {"fsdp": count} if slices == 1 else {"data": slices, "fsdp": count // slices}
 
@@ -145,9 +150,10 @@ def make_mesh(
 
 def table(name: str) -> Table:
     """Returns the named rule table. Raises UserError, with the known names, for an unknown one."""
-    if name not in TABLES:
+    plain = name.removesuffix(HALF)
+    if plain not in TABLES:
         raise unknown("rule table", name, TABLES)
-    return TABLES[name]
+    return TABLES[plain]
 
 
 def parts(mesh: Mesh, axes: Sequence[str]) -> int:

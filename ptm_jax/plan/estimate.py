@@ -35,6 +35,7 @@ from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import Experiment
 from ptm_jax.core.types import Vocab
 from ptm_jax.mesh.axes import ParameterAxes
+from ptm_jax.mesh.rules import HALF
 from ptm_jax.nn.blocks import Stack
 from ptm_jax.nn.stacks import stacks_in
 from ptm_jax.plan.lowering import Step, batch_of, vocab_of, with_remat
@@ -254,6 +255,7 @@ def messages(step: Step, work: Work) -> list[Traffic]:
 
     ways = mesh["data"] * mesh["fsdp"] * mesh["seq"]
     tokens, micro = work.tokens / ways, step.config.system.recipe.accumulate
+    sums = 2 if step.config.rules.endswith(HALF) else 4  # bytes of a number of a gradient
     recomputed = any(stack.remat != "none" for stack in stacks(step.config))
     split = _parts(step, "positions") > mesh["seq"]
     layered = levels.stacked(step.state.params, step.config.system.towers)
@@ -274,12 +276,12 @@ def messages(step: Step, work: Work) -> list[Traffic]:
         gathered = size * math.prod(mesh[axis] for axis in slices)
         if slices:
             add("all-gather", slices, 2 * micro * layers, 2 * gathered / layers)
-            add("reduce-scatter", slices, micro * layers, 4 * gathered / layers)
+            add("reduce-scatter", slices, micro * layers, sums * gathered / layers)
         add(
             "all-reduce",
             [axis for axis in ("data", "fsdp") if axis not in axes],
             layers,
-            4 * size / layers,
+            sums * size / layers,
         )
     if _parts(step, "vocab") > 1:
         width = max((stack.block.attention.width for stack in stacks(step.config)), default=0)

@@ -112,7 +112,9 @@ def rules_of(config: Experiment, mesh: dict[str, int]) -> str:
     Only the parts for axes that the fitting has emptied go. Other rules without their axis stay,
     and are refused as a run refuses them (`mesh.layout.layout_of`).
     """
-    names, asked, alone = config.rules, dict(config.mesh), math.prod(mesh.values()) == 1
+    names = config.rules.removesuffix(tables.HALF)
+    half = config.rules.removeprefix(names)
+    asked, alone = dict(config.mesh), math.prod(mesh.values()) == 1
 
     def lost(*axes):
         return all(mesh.get(a, 1) == 1 for a in axes) and (
@@ -125,7 +127,7 @@ def rules_of(config: Experiment, mesh: dict[str, int]) -> str:
         names = names.removesuffix("fsdp").rstrip("_") or "replicated"
     if lost("data", "fsdp") and names.endswith("zero"):
         names = names.removesuffix("zero").rstrip("_") or "replicated"
-    return names
+    return names + half
 
 
 def plan(
@@ -299,7 +301,8 @@ def advice(failing: Plan, config: Experiment) -> list[str]:
         f"needs {failing.needs / GIB:.1f} GiB of {failing.hbm_bytes / GIB:.1f}: {over:.1f} too many"
     ]
     ways = failing.mesh.get("data", 1) * failing.mesh.get("fsdp", 1)
-    sliced = failing.rules.endswith(("fsdp", "zero"))
+    rules = failing.rules.removesuffix(tables.HALF)
+    sliced = rules.endswith(("fsdp", "zero"))
     activations = []
     if any(stack.remat == "none" for stack in estimate.stacks(config)):
         activations.append("recompute activations: --remat full")
@@ -313,7 +316,7 @@ def advice(failing: Plan, config: Experiment) -> list[str]:
         activations.append("a longer model axis, or sequence parallelism (--rules megatron_sp)")
     state = []
     if not sliced and ways > 1:
-        base = "" if failing.rules == "replicated" else failing.rules + "_"
+        base = "" if rules == "replicated" else rules + "_"
         state.append(f"slice parameters and optimizer state: --rules {base}zero")
     state.append("more chips, or a longer model axis: --search tries them")
     return lines + (state + activations if 2 * held > failing.needs else activations + state)
