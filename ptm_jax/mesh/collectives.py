@@ -231,10 +231,13 @@ def _beside(computations, name: str, number: int) -> bool:
 
     The instructions are in the order in which they run. The end is the last of the instructions
     that take the start, or an update of it, as an operand; a tuple that carries it to the next run
-    of a loop is none.
+    of a loop is none. The transfer of a `send` between slices ends with the `recv-done` of its
+    rendezvous: its `send-done` waits for the host alone.
     """
     start, *after = computations[name][number:]
     taken, products = {start.name}, False
+    if start.opcode == "send" and (key := re.search(r'_rendezvous="[^"]*"', start.text)):
+        taken = {one.name for one in after if one.opcode == "recv" and key[0] in one.text}
     for instruction in after:
         if taken.isdisjoint(instruction.operands):
             products = products or multiplies(instruction, computations)

@@ -106,6 +106,42 @@ def test_transfers_of_the_tpu_runtime_are_read(target, kind, expected):
     assert (between.axes, between.bytes, between.count) == (BETWEEN, 4096, 1)
 
 
+START = """HloModule m, num_partitions=4, x
+%two (a: f32[4]) -> f32[4] {
+  ROOT %c = f32[4]{0} convolution(%a, %a)
+}
+%add (a: f32[4]) -> f32[4] {
+  ROOT %c = f32[4]{0} add(%a, %a)
+}
+ENTRY %main (p: f32[4]) -> f32[4] {"""
+ENDS = """  %sd = token[] send-done(%s), channel_id=2, is_host_transfer=true
+  EARLY
+  %r = (f32[8]{0}, u32[], token[]) recv(%t), channel_id=3, is_host_transfer=true, KEY
+  %o = (f32[8]{0}, token[]) recv-done(%q), channel_id=33, is_host_transfer=true
+  %d = (f32[8]{0}, token[]) recv-done(%r), channel_id=3, is_host_transfer=true
+  %late = f32[4]{0} fusion(%p), kind=kOutput, calls=%two
+}
+"""
+KEY = '_xla_host_transfer_rendezvous="a_0"'
+
+
+@pytest.mark.parametrize(
+    ("early", "hidden"),
+    [
+        ("%f = f32[4]{0} fusion(%p), kind=kOutput, calls=%two", 1.0),
+        ("%f = (f32[4]{0}) while(%p), condition=%add, body=%two", 1.0),
+        ("%f = f32[4]{0} fusion(%p), kind=kLoop, calls=%add", 0.0),
+    ],
+)
+def test_a_transfer_ends_where_its_result_is_waited_for(early, hidden):
+    """Not where the host has taken the operand (`send-done`)."""
+    send = SEND.replace("TARGET", "{1,2}").replace("KIND", "ALL_REDUCE")
+    send = send.replace("_xla_megascale_target", f"{KEY},_xla_megascale_target")
+    text = "\n".join([START, send, ENDS.replace("EARLY", early).replace("KEY", KEY)])
+    (message,) = collectives(text, {"data": 4, "fsdp": 1, "seq": 1, "model": 2}, 2)
+    assert (message.axes, message.hidden) == (BETWEEN, hidden)
+
+
 @pytest.fixture(scope="module")
 def tiny():
     """BERT of 2 layers on 64 rows of 16, and the work of its step."""
