@@ -7,6 +7,7 @@ of `training.loop`. Its inputs are shapes.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -26,7 +27,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import Experiment
 from ptm_jax.core.types import Vocab
-from ptm_jax.kernels import program_cache
+from ptm_jax.kernels import integers, program_cache
 from ptm_jax.mesh import rules
 from ptm_jax.mesh.axes import ParameterAxes
 from ptm_jax.mesh.layout import layout_of
@@ -98,7 +99,10 @@ class Step:
             rules.replicated(self.mesh),
             self.config.system.recipe.accumulate,
         )
-        with jax.set_mesh(self.mesh), building(self.config.system):
+        # One chip has no layout from which kernels for a CPU would see that it is none.
+        platforms = {device.platform for device in self.mesh.devices.flat}
+        here = contextlib.nullcontext() if platforms == {"cpu"} else integers.portable()
+        with jax.set_mesh(self.mesh), building(self.config.system), here:
             return step.lower(self.state, self.batch)
 
     def held(self) -> dict[str, int]:
