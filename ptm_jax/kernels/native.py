@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 
 import jax
@@ -36,12 +37,21 @@ def library(source: Path) -> ctypes.CDLL | str:
         return f"its compilation failed ({str(error)[:120]})"
 
 
-@functools.cache
+_registering = threading.Lock()
+
+
 def refusal(source: Path, target: str) -> str | None:
     """Registers the foreign function `target` of a source.
 
-    Returns why it cannot be used here, or None.
+    Returns why it cannot be used here, or None. Threads that trace programs at the same time
+    register it once.
     """
+    with _registering:
+        return _registered(source, target)
+
+
+@functools.cache
+def _registered(source: Path, target: str) -> str | None:
     if jax.default_backend() != "cpu":
         return "its device is no CPU"
     loaded = library(source)

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import threading
 
 import pytest
 
@@ -101,3 +102,25 @@ def test_without_a_cache_nothing_is_left(source, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     assert load() == 7
     assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_threads_register_a_function_once(source, tmp_path, monkeypatch):
+    """Else a second thread compiles it anew, and XLA refuses its other address."""
+    calls = []
+    monkeypatch.setattr(native.jax.ffi, "pycapsule", lambda function: function)
+    monkeypatch.setattr(
+        native.jax.ffi, "register_ffi_target", lambda *words, **more: calls.append(words[0])
+    )
+    barrier = threading.Barrier(4)
+
+    def register():
+        barrier.wait()
+        native.refusal(tmp_path / "seven.cc", "seven")
+
+    native.library.cache_clear()
+    threads = [threading.Thread(target=register) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert calls == ["seven"]
