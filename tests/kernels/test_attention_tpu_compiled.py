@@ -186,3 +186,22 @@ def test_the_kernels_compile(on_tpu, chip, case, width, compute):
 def test_a_training_step_holds_no_scores(on_tpu, chip, name):
     step = on_tpu(CHIPS[chip], of_step, chip, name)
     assert step["squares"] == step["scores"] == [] and step["kernels"] == CALLS[name], step
+
+
+def of_one_chip():
+    """The calls of kernels for CPUs in a step that is lowered for one chip."""
+    from ptm_jax.core.system import Experiment
+    from ptm_jax.mesh.chips import devices, topology
+    from ptm_jax.mesh.rules import make_mesh
+    from ptm_jax.plan import lowering
+    from ptm_jax.systems import get
+
+    config = lowering.published(Experiment(system=get("bert_tiny")))
+    mesh = make_mesh({}, devices(topology("v5e:1x1")), config.rules, 1)
+    text = lowering.step_of(config, mesh, 0).lowered.as_text()
+    return {"calls": text.count("@ptm_"), "products": text.count("dot_general") > 0}
+
+
+@pytest.mark.full
+def test_a_step_for_one_chip_holds_no_kernels_for_cpus(on_tpu):
+    assert on_tpu("v5e:1x1", of_one_chip) == {"calls": 0, "products": True}
