@@ -205,7 +205,9 @@ def _prediction(args: Args) -> tuple[str, ...]:
 
     words = tyro.cli(predict.Args, args=args.words, prog="ptm predict")
     if words.input is None or words.output is None:
-        raise UserError("the hosts write shards of a file's rows; give --input and --output")
+        raise UserError(
+            "the hosts write shards of a file's rows; give `--input FILE --output OUT` after --"
+        )
     if flags := options.given(words, ("overwrite", "runner", "text")):
         raise UserError(f"{flags[0]} is not for several hosts; leave it out")
     return args.words
