@@ -116,7 +116,7 @@ class Shelf:
 class StoreShelf(Shelf):
     """The checkpoints of a workdir in an object store, of which `workdir` is the working copy."""
 
-    advice = "check the bucket and your rights there, and run the same command again."
+    advice = "check the store, the bucket and your rights there, and run the same command again."
     stored = True
 
     def __init__(self, workdir: Path, url: str):
@@ -179,7 +179,7 @@ class StoreShelf(Shelf):
 
     def reason(self, error: Exception) -> str:
         reason = str(error) if isinstance(error, UserError) else super().reason(error)
-        return reason if len(reason) <= 300 else f"{reason[:297]}..."
+        return reason if len(reason) <= 600 else f"{reason[:597]}..."
 
     def _of(self, step: int, *names: str) -> str:
         return objects.joined(self.url, workdirs.step_name(step), *names)

@@ -186,7 +186,10 @@ def _blocks(
             fault = next((row for row in rows if row.refused), None)
             first = not count and not stream.source.before
             if first and stream.use.words and all(row.refused for row in rows):
-                raise UserError(rows[0].refused)
+                raise UserError(
+                    f"{stream.source.name}: all of the first {len(rows):,} lines are refused, line "
+                    f"{rows[0].line.number} because {rows[0].refused}"
+                )
             if stream.strict and fault is not None:
                 rows = rows[: rows.index(fault)]
             data = form.rows(rows, not count)

@@ -327,18 +327,17 @@ def quit_with(text: str, status: int) -> None:
 @contextlib.contextmanager
 def listening() -> Iterator[None]:
     """Context manager in which SIGTERM or Ctrl-C (SIGINT) to any process stops the group.
-    A second Ctrl-C ends it at once.
-
-    It has no effect outside the main thread."""
+    A second Ctrl-C ends it at once. It has no effect outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def asked(number, frame):
         _current.ask(number)
-        if number == signal.SIGINT:
+        again = b"; Ctrl-C again ends at once" if number == signal.SIGINT else b""
+        if again:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            os.write(2, b"\nfinishing this step and saving; Ctrl-C again ends at once\n")
+        os.write(2, b"\nfinishing this step and saving" + again + b"\n")
 
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as in a background job of a shell
     numbers = (signal.SIGTERM,) if ignored else (signal.SIGTERM, signal.SIGINT)

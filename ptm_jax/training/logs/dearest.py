@@ -126,7 +126,9 @@ def _source(line: str) -> str:
     source = _SOURCE.search(line)
     names = source[1].split("/") if source is not None else []
     plain = [
-        name for name in names if not re.search(r"jit|jvp|while|body|closed_call|checkpoint", name)
+        name.strip("()")  # names of transforms hold a path in parentheses
+        for name in names
+        if not re.search(r"jit|jvp|while|body|closed_call|checkpoint", name)
     ]
     return "/".join(plain[-3:])
 
