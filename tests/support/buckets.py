@@ -1,5 +1,8 @@
 """Object stores on this machine: servers of .venv/store on loopback, behind a proxy that refuses,
-cuts and delays requests."""
+cuts and delays requests.
+
+As a script it serves gs://bucket for a rehearsal, and prints the variables of its clients.
+"""
 
 from __future__ import annotations
 
@@ -210,3 +213,15 @@ def amazon() -> Iterator[dict[str, str]]:
         }
     finally:
         server.stop()
+
+
+def main():
+    """Serves gs://bucket until it is stopped. Its objects are in memory."""
+    with google() as (_, variables):
+        for name, value in {**variables, "PYTHONPATH": str(folder())}.items():
+            print(f"export {name}={value}", flush=True)
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

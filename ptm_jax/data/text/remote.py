@@ -24,7 +24,9 @@ def _systems():
         from apache_beam.io.filesystems import FileSystems
     except ImportError:
         raise UserError(
-            "a source at a URL needs Apache Beam; run pip install 'ptm_jax[beam]'"
+            "a URL that is no prepared corpus is read as text by Apache Beam, which is not "
+            "installed; prepare a corpus there (ptm prepare --out URL), or run pip install "
+            "'ptm_jax[beam]'"
         ) from None
     return FileSystems
 
