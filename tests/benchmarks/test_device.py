@@ -17,6 +17,7 @@ from ptm_jax.kernels.cross_entropy import blocked
 from ptm_jax.nn.layers import activate
 
 
+@pytest.mark.full
 def test_a_program_that_fails_costs_its_own_row(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     items = [{"value": 4}, {"value": 5}]
@@ -92,6 +93,7 @@ def small_step(name):
     return steps.lowered(steps.work_of(context, name), context["batch"])
 
 
+@pytest.mark.full
 def test_the_layers_of_a_step_for_a_gpu_are_no_loop():
     assert "stablehlo.while" not in small_step("xla")
     assert small_step(f"xla{steps.LOOP}").count("stablehlo.while") == 2  # forward and backward
