@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 
+from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Linear, WarmupStableDecay
 from ptm_jax.core.system import Experiment
@@ -492,3 +493,22 @@ def test_stored_costs_are_those_of_the_package_alone(tmp_path):
         base, system=dataclasses.replace(base.system, objective=lambda towers, batch, key: None)
     )
     assert [asked(own, own), asked(own)] == [2, 1]
+
+
+def test_rows_of_0_1_0_are_those_of_the_same_run():
+    """Their fingerprints are of records without the fields of how a run is watched and placed."""
+    point = points(study())[0]
+    free = {"data": (), "metrics": (), "mesh": (), "rules": "replicated"}
+    free |= dict.fromkeys(("log_every", "eval_every", "save_every", "keep"), 0)
+    record = json.loads(json.dumps(spec.to_json(dataclasses.replace(point.config, **free))))
+    assert {"slices", "profile"} <= {*record}
+    del record["slices"], record["profile"]
+    assert run_rows._fingerprint(point) == spec.fingerprint(record)
+    moved = dataclasses.replace(point.config, slices=2, profile=(3, 4), mesh=(("data", 2),))
+    assert run_rows._fingerprint(dataclasses.replace(point, config=moved)) == spec.fingerprint(
+        record
+    )
+    other = dataclasses.replace(point.config, seed=7)
+    assert run_rows._fingerprint(dataclasses.replace(point, config=other)) != spec.fingerprint(
+        record
+    )

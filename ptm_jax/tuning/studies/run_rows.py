@@ -67,9 +67,12 @@ def new_row(point: Point, **known: Any) -> dict[str, Any]:
 
 def _fingerprint(point: Point) -> str:
     free: dict[str, Any] = {name: 0 for name in ("log_every", "eval_every", "save_every", "keep")}
-    free |= {"mesh": (), "rules": "replicated", "slices": 1}
+    free |= {"mesh": (), "rules": "replicated"}
     free |= {"init": None} if point.task else {}
-    fingerprint = spec.fingerprint(dataclasses.replace(point.config, data=(), metrics=(), **free))
+    record = spec.to_json(dataclasses.replace(point.config, data=(), metrics=(), **free))
+    # fields that change no result, and that rows of 0.1.0 do not have
+    known = {name: value for name, value in record.items() if name not in ("slices", "profile")}
+    fingerprint = spec.fingerprint(known)
     more = point.transfers or point.value
     return (
         f"{fingerprint} {hashlib.sha256(repr(more).encode()).hexdigest()}" if more else fingerprint
