@@ -1,6 +1,6 @@
 """Probe the layers of a frozen encoder: what do the states of words hold.
 
-Examples:
+Example:
   ptm probe MODEL --by labels --label upos --data train.conllu dev.conllu
   ptm probe MODEL --by labels --label tag --data ner.conll --bits
   ptm probe MODEL --by structural --data train.conllu dev.conllu --out probes/structural

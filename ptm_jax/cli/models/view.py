@@ -1,6 +1,6 @@
 """View what a prediction rests on, or the attention of a text: a page of HTML.
 
-Examples:
+Example:
   ptm view MODEL --text "a long but very funny story" --out page.html
   ptm view MODEL --text "Paris is the [MASK] of France" --target capital --out page.html
   ptm view MODEL --text "the trophy does not fit into the case" --by attention --out page.html
