@@ -249,10 +249,11 @@ def restored(system, layout, steps, first=None, follow=0):
 
 def draws(system, layout, first=None):
     """Checksums of what one forward pass draws under a layout: of each field of the corrupted batch
-    and of each mask."""
+    and of each mask. The program has no kernels for CPUs, whose masks no callback sees: they have
+    the bits of the plain path (`tests/kernels/test_attention_cpu.py`)."""
     from ptm_jax.core import constraint as core_layout
     from ptm_jax.core.streams import keep_mask, uniform_bits
-    from ptm_jax.kernels import reference
+    from ptm_jax.kernels import integers, reference
     from ptm_jax.nn import layers
 
     masks, weigh = [], jax.random.key(99)
@@ -278,7 +279,8 @@ def draws(system, layout, first=None):
     work, state, placed, first = placed_under(system, layout, first)
     layers.keep_mask = reference.keep_mask = watched
     try:
-        with jax.set_mesh(work.layout.mesh if work.layout else devices_of({"data": 1})):
+        mesh = work.layout.mesh if work.layout else devices_of({"data": 1})
+        with jax.set_mesh(mesh), integers.portable():
             loss, fields = jax.jit(forward)(state, placed[0])
             jax.block_until_ready(loss)
     finally:
