@@ -109,7 +109,8 @@ def test_every_tower_may_begin_with_a_model_of_its_own(teacher, tmp_path):
         pair(data, (("teacher", model), ("student/encoder", model))), tmp_path / "run", quiet=True
     )
     first = next(line for line in tiny.metrics(tmp_path / "run"))
-    assert first["values"]["loss"] == 0.0
+    # The kernels of a step and of a prediction add in another order.
+    assert 0.0 <= first["values"]["loss"] < 1e-12
 
 
 @pytest.mark.full
