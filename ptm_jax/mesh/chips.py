@@ -86,7 +86,6 @@ def _gpu(
 
 # The first pattern that matches wins.
 CHIPS: tuple[Chip, ...] = (
-    # fmt: off
     _tpu(
         "v4",
         r"TPU v4$",
@@ -135,7 +134,6 @@ CHIPS: tuple[Chip, ...] = (
         network=12.5e9,
         accelerator="v6e-4",
     ),
-    # fmt: on
     _gpu("h200", r"H200", 989.4, 494.7, 141, rate=4800e9, link=450e9, network=50e9),
     _gpu("h100-pcie", r"H100.*PCIe", 756.0, 378.0, 80, rate=2000e9, link=64e9, network=25e9),
     _gpu("h100-nvl", r"H100.*NVL", 835.0, 417.5, 94, rate=3900e9, link=300e9, network=50e9),

@@ -65,17 +65,9 @@ def run(args: Args) -> int:
         return _attention(args)
     model = load(best_checkpoint(args.model))
     function = attributions.function_of(model, args.text, args.target)
+    settings = {"steps": args.steps, "samples": args.samples, "seed": args.seed}
     results = {
-        method: attributions.attributed(
-            model,
-            args.text,
-            method,
-            args.target,
-            steps=args.steps,
-            samples=args.samples,
-            seed=args.seed,
-        )
-        for method in args.methods
+        method: attributions.explained(function, method, **settings) for method in args.methods
     }
     figures = {
         method: faithfulness.faithfulness(function, one.scores) for method, one in results.items()

@@ -18,7 +18,6 @@ import numpy as np
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.streams import stream
 from ptm_jax.core.types import Batch, Params
-from ptm_jax.kernels import integers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +72,7 @@ def top_eigenvalues(
 
     A Hessian-vector product is the gradient of <gradient, v>: the products of this package have a
     backward pass of their own, which a forward pass of derivatives (`jax.jvp` of the gradient)
-    cannot enter; the numbers are the same. The program has no kernels for CPUs: JAX 0.10 confuses
-    the residuals of second derivatives where a layer of a scan asks for its platform.
+    cannot enter; the numbers are the same.
     """
     product = jax.jit(lambda p, v, b: jax.grad(lambda q: _dot(jax.grad(loss)(q, b), v))(p))
     values = {}
@@ -89,8 +87,7 @@ def top_eigenvalues(
         }
         v, value = _unit({path: leaf * mask(path) for path, leaf in draw.items()}), None
         for _ in range(steps):
-            with integers.portable():
-                hv = masked(product(params, unflatten(v), batch))
+            hv = masked(product(params, unflatten(v), batch))
             new = float(_dot(hv, v))
             v = _unit(hv)
             if value is not None and abs(new - value) <= tolerance * max(abs(value), 1e-12):

@@ -43,22 +43,19 @@ def at_masks(model: Pretrained, texts: Sequence[str], batch: int = BATCH) -> Ite
     for number, pieces in enumerate(parts, 1):
         if len(pieces) > 2:
             raise UserError(f"text {number} has {len(pieces) - 1} masks; give one")
-    scores: dict[int, np.ndarray] = {}
-    ready = 0
     for start in range(0, len(rows), 16 * batch):  # bounds the scores that wait for their turn
-        block = range(start, min(start + 16 * batch, len(rows)))
-        for chosen in inputs.batches([rows[i] for i in block], batch):
-            several = [rows[block[i]] for i in chosen]
+        block = rows[start : start + 16 * batch]
+        scores = [np.zeros(0)] * len(block)
+        for chosen in inputs.batches(block, batch):
+            several = [block[i] for i in chosen]
             places = [int(np.flatnonzero(row == model.vocab.mask)[0]) for row in several]
             fields = filling.batch_of_rows(model, several)
             table = _log_probabilities(
                 reading, model.weights, fields, _rows(places, len(fields["input_ids"]))
             )
             for place, row in zip(chosen, np.asarray(table), strict=False):
-                scores[block[place]] = row
-        while ready in scores:
-            yield scores.pop(ready)
-            ready += 1
+                scores[place] = row
+        yield from scores
 
 
 def token_of(model: Pretrained, word: str, text: str = "a [MASK]") -> int | None:

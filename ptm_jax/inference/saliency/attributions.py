@@ -166,9 +166,10 @@ def function_of(model: Pretrained, text: str, target: str | None = None) -> Func
         question = _Question(module, head, "mask", typed)
     ids = np.asarray(ids, np.int32)
     places = np.flatnonzero(~np.isin(ids, [i for i in model.vocab.specials]))
-    function = Function(
-        model, question, ids, np.asarray(types, np.int32), places[places != mask], "", 0, place
-    )
+    places = places[places != mask]
+    if not len(places):
+        raise UserError("the text has no tokens beside its mask; give some")
+    function = Function(model, question, ids, np.asarray(types, np.int32), places, "", 0, place)
     index, name = _index(function, names, target, text)
     return function._replace(index=index, target=name)
 
@@ -178,14 +179,19 @@ def attributed(
     *, steps: int = STEPS, samples: int = SAMPLES, seed: int = 0,
 ) -> Attribution:  # fmt: skip
     """Returns the scores of a text's tokens by one of `METHODS`. Raises UserError."""
+    function = function_of(model, text, target)
+    return explained(function, method, steps=steps, samples=samples, seed=seed)
+
+
+def explained(
+    function: Function, method: str, *, steps: int = STEPS, samples: int = SAMPLES, seed: int = 0
+) -> Attribution:
+    """Returns the scores of the tokens of a prediction by one of `METHODS`. Raises UserError."""
     if method not in METHODS:
         raise unknown("method", method, METHODS)
-    function = function_of(model, text, target)
-    if not len(function.text):
-        raise UserError("the text has no tokens beside its mask; give some")
     draw = np.random.default_rng(seed)
     scores = METHODS[method](function, draw, samples if method == "lime" else steps)
-    tokenizer = model._tokenizer()
+    tokenizer = function.model._tokenizer()
     pieces = tuple(_shown(tokenizer, int(i)) for i in function.ids[function.text])
     value = float(function.values(function.ids[None])[0])
     before = int((function.text < function.place).sum())

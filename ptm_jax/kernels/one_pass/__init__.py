@@ -20,6 +20,7 @@ import numpy as np
 
 from ptm_jax.core.types import Array
 from ptm_jax.kernels import integers, native
+from ptm_jax.kernels.choice import platform
 
 SOURCE = Path(__file__).with_name("one_pass.cc")
 GELU, SIGMOID = range(2)
@@ -42,6 +43,8 @@ def refusal(target: str, *arrays: Array) -> str | None:
         return "it computes bfloat16 or float32"
     if not all(x.size for x in arrays):
         return "the arrays are empty"
+    if platform() != "cpu":
+        return "the program is for another device"
     return integers.elsewhere() or native.refusal(SOURCE, target)
 
 
@@ -82,9 +85,8 @@ def _unlike(x, scale, bias) -> bool:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _either(kernel: Callable[..., Any], plain: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """Returns `kernel(*args)` in programs for CPUs, else `plain(*args)`, of which the gradient
-    is."""
-    return jax.lax.platform_dependent(*args, cpu=kernel, default=plain)
+    """Returns `kernel(*args)`, with the gradient of `plain(*args)`."""
+    return kernel(*args)
 
 
 def _either_forward(kernel, plain, args):
@@ -103,16 +105,22 @@ def _call(target: str, shapes: Any):
     return jax.ffi.ffi_call(target, shapes, vmap_method="sequential")
 
 
+def _nothing(x):
+    """Returns an empty array. A constant would shift the residuals of second derivatives in a scan
+    (JAX 0.10), so it is a part of x."""
+    return x.reshape(-1)[:0]
+
+
 def _activated(numbers, x, g=None):
     kind, rate, cube = numbers
     call = _call("ptm_activation", jax.ShapeDtypeStruct(x.shape, x.dtype))
-    above = jnp.zeros((0,), x.dtype) if g is None else g
+    above = _nothing(x) if g is None else g
     return call(x, above, kind=np.int32(kind), rate=np.float32(rate), cube=np.float32(cube))
 
 
 def _normed(eps, x, scale, bias):
     call = _call("ptm_norm", jax.ShapeDtypeStruct(x.shape, x.dtype))
-    return call(x, scale, jnp.zeros((0,)) if bias is None else bias, eps=np.float32(eps))
+    return call(x, scale, _nothing(scale) if bias is None else bias, eps=np.float32(eps))
 
 
 def _norm_pulled(eps, x, scale, bias, g):

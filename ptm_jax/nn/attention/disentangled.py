@@ -71,8 +71,10 @@ class Distances:
 
     @property
     def reach(self) -> int:
-        """The distance from which all have the last number: `farthest`, and with an odd number of
-        buckets, whose steps are wider than the released code's scale, one beyond it."""
+        """The distance from which all have the last number.
+
+        It is `farthest` with an even number of buckets. The steps of an odd number are the released
+        code's (buckets // 2 - 1 of them from the middle to `farthest`), so that it takes more."""
         reach = self.farthest
         while self.buckets and log_bucket(np.array(reach), *self._scale) < self.span:
             reach += 1
