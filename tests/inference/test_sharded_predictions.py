@@ -15,8 +15,8 @@ import pytest
 
 from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference.streams import divided, journal
-from support import tiny_models
+from ptm_jax.inference.streams import divided
+from support import deaths, tiny_models
 
 WORDS = "the king queen sees loves house hat of city".split()
 ROOT = Path(__file__).parents[2]
@@ -90,22 +90,6 @@ def test_a_division_is_read_again_and_refuses_other_files(tmp_path, monkeypatch)
         divided.read_or_made(path, paths, None, record)
 
 
-class Cut(Exception):
-    """The death of a process."""
-
-
-def killed_after(monkeypatch, blocks):
-    """The process dies after so many blocks."""
-    flush, count = journal.flush, itertools.count()
-
-    def dying(file):
-        flush(file)
-        if isinstance(file.name, str) and next(count) == blocks:  # the output, not its record
-            raise Cut
-
-    monkeypatch.setattr(journal, "flush", dying)
-
-
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bert")
@@ -133,7 +117,7 @@ def test_the_shards_are_one_output_and_go_on_where_they_were_cut(
     assert predicted(capsys, *several, tmp_path / "plain.jsonl")[0] == 0
     assert (tmp_path / "plain.jsonl").read_bytes() == one.read_bytes()
     with monkeypatch.context() as patch:
-        killed_after(patch, 9)
+        deaths.killed_after(patch, 9)
         status, _, err = predicted(capsys, *several, out, *four, "--block", "7")
         assert status == 1 and "Cut" in err and "rows-00001-of-00004.jsonl: 15 rows" in err
     assert sorted(path.name for path in out.parent.glob("*.jsonl")) == [
@@ -218,30 +202,10 @@ def test_without_beam_there_is_an_install_line(bert, texts, tmp_path, capsys, mo
     assert status == 1 and "run pip install 'ptm_jax[beam]'" in err and err.count("\n") == 1
 
 
-DIES = """
-import os, pathlib, signal, time
-here = pathlib.Path(os.environ["PTM_TEST_DIED"])
-if os.environ.get("JAX_PROCESS_ID") == "0":
-    while not here.exists():
-        time.sleep(0.1)
-elif os.environ.get("JAX_PROCESS_ID") == "1":
-    from ptm_jax.inference.streams import journal
-    flush, blocks = journal.flush, []
-    def dying(file):
-        flush(file)
-        blocks.append(isinstance(file.name, str))
-        if sum(blocks) == 6:
-            here.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-    journal.flush = dying
-"""
-"""Host 1 is killed in its second shard; host 0 begins then, so that host 1 has had one."""
-
-
 @pytest.mark.full
 def test_a_killed_host_is_replaced_by_the_other(bert, texts, tmp_path, capsys):
     (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(DIES)
+    (tmp_path / "site" / "sitecustomize.py").write_text(deaths.DIES)
     words = ("--task", "fill-mask", "--top", "1", "--input", str(texts / "one.txt"))
     assert predicted(capsys, bert, *words, "--output", tmp_path / "one.jsonl")[0] == 0
     predict = (str(bert), *words, "--output", str(tmp_path / "out" / "rows.jsonl"))

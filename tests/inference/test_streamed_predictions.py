@@ -3,7 +3,6 @@
 import csv
 import gzip
 import io
-import itertools
 import json
 import random
 import sys
@@ -18,7 +17,7 @@ from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference.streams import journal, lines, row_formats, running
 from ptm_jax.inference.uses import Request, Use
-from support import tiny_models
+from support import deaths, tiny_models
 
 WORDS = "the king queen sees loves house hat of city".split()
 
@@ -40,22 +39,6 @@ def predicted(capsys, model, *words):
     status = main(["predict", str(model), *map(str, words)])
     out, err = capsys.readouterr()
     return status, out, err
-
-
-class Cut(Exception):
-    """The death of a process."""
-
-
-def killed_after(monkeypatch, blocks):
-    """The process dies after so many blocks."""
-    flush, count = journal.flush, itertools.count()
-
-    def dying(file):
-        flush(file)
-        if isinstance(file.name, str) and next(count) == blocks:  # the output, not its record
-            raise Cut
-
-    monkeypatch.setattr(journal, "flush", dying)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +65,7 @@ def test_blocks_and_restarts_change_no_byte(
     assert other.read_bytes() == expected
     other = tmp_path / f"cut{ending}"
     with monkeypatch.context() as patch:
-        killed_after(patch, 2)
+        deaths.killed_after(patch, 2)
         status, _, err = predicted(capsys, model, *words, "--output", other, "--block", "5")
         assert status == 1 and "Cut" in err
     assert not other.exists()  # what looks complete is complete
@@ -190,8 +173,7 @@ def test_ctrl_c_says_where_the_rows_are(text, tmp_path, capsys, monkeypatch):
     out.symlink_to(real)
     words = ("--task", "embed", "--input", text, "--output", out)
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules[__name__], "Cut", KeyboardInterrupt)
-        killed_after(patch, 2)
+        deaths.killed_after(patch, 2, KeyboardInterrupt)
         status, _, err = predicted(capsys, model, *words, "--block", "5")
     assert status == 130 and "are in real.npy.partial: run the same command again" in err
     status, _, err = predicted(capsys, model, *words)

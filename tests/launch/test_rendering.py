@@ -396,7 +396,7 @@ BAD = [
         "m --task ... after -- are the arguments of ptm predict",
     ),
     ("slurm", "predict --mesh data=2 -- m --input a --output b", "--mesh is for a training"),
-    ("slurm", "predict -- m --task embed --input a", "give --input and --output"),
+    ("slurm", "predict -- m --task embed --input a", "give `--input FILE --output OUT`"),
     ("slurm", "predict -- m --input a --output b --runner direct", "--runner is not for several"),
     ("slurm", "predict -- m --input a --output b --overwrite", "--overwrite is not for several"),
     ("local", "bert_base --topology h100x8", "local runs several hosts on this machine's CPU"),

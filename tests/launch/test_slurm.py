@@ -11,7 +11,7 @@ import rendering
 
 from ptm_jax.cli.main import main
 from ptm_jax.tuning.studies import points, studies
-from support import slurm_cluster, tiny_models
+from support import deaths, slurm_cluster, tiny_models
 from support import tiny_runs as tiny
 
 STUDY = rendering.ROOT / "configs" / "studies" / "tiny.py"
@@ -189,26 +189,6 @@ def test_only_the_run_of_a_study_that_saved_starts_again(cluster, submit, tmp_pa
         assert sorted(map(int, tasks)) == list(range(count))
 
 
-DIES = """
-import os, pathlib, signal, time
-here = pathlib.Path(os.environ["PTM_TEST_DIED"])
-if os.environ.get("JAX_PROCESS_ID") == "0":
-    while not here.exists():
-        time.sleep(0.1)
-elif os.environ.get("JAX_PROCESS_ID") == "1" and not here.exists():
-    from ptm_jax.inference.streams import journal
-    flush, blocks = journal.flush, []
-    def dying(file):
-        flush(file)
-        blocks.append(isinstance(file.name, str))
-        if sum(blocks) == 6:
-            here.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-    journal.flush = dying
-"""
-"""Task 1 is killed in its second shard, before task 0 has begun one."""
-
-
 def test_a_prediction_goes_on_with_the_shards_of_a_killed_task(
     cluster, submit, tmp_path, monkeypatch
 ):
@@ -217,7 +197,7 @@ def test_a_prediction_goes_on_with_the_shards_of_a_killed_task(
     words = [str(model), "--task", "fill-mask", "--input", str(tmp_path / "texts.txt")]
     assert main(["predict", *words, "--output", str(tmp_path / "one.jsonl")]) == 0
     (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(DIES)
+    (tmp_path / "site" / "sitecustomize.py").write_text(deaths.DIES)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'site'}:{os.environ['PYTHONPATH']}")
     monkeypatch.setenv("PTM_TEST_DIED", str(tmp_path / "died"))
     more = ["--block", "5", "--shards", "4", "--output", str(tmp_path / "out" / "rows.jsonl")]
