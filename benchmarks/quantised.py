@@ -17,6 +17,7 @@ held-out texts in rows of `--length` tokens, the programs in turns, the best of 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import sys
@@ -295,6 +296,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
                 chosen = np.concatenate(parts).argmax(1)
                 rows[name]["accuracy"] = float((chosen == labels[: len(chosen)]).mean())
     settings = {"cores": len(os.sched_getaffinity(0)), "processor": record.processor()}
+    settings["date"] = datetime.date.today().isoformat()
     return {"settings": {**settings, "length": args.length, "jax": jax.__version__}, "rows": rows}
 
 

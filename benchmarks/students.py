@@ -14,6 +14,7 @@ in float32.
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import time
@@ -152,6 +153,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
                     np.median(seconds[name.removesuffix(", int8")] / own)
                 )
     settings = {"cores": len(os.sched_getaffinity(0)), "processor": record.processor()}
+    settings["date"] = datetime.date.today().isoformat()
     settings |= {
         "length": args.length,
         "rounds": args.rounds,
