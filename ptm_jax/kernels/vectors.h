@@ -168,13 +168,8 @@ INLINE void turn(Quad& a, Quad& b, Quad& c, Quad& d) {
 }
 INLINE Quad& quad(float* p) { return *reinterpret_cast<Quad*>(p); }
 
-// The products of a vector with four others.
-INLINE Quad dots(const float* x, const float* const rows[4], int padded) {
-  Vec sums[4] = {};
-  for (int d = 0; d < padded; d += LANES) {
-    Vec left = load(x + d);
-    for (int i = 0; i < 4; ++i) sums[i] += left * load(rows[i] + d);
-  }
+// The sums of the numbers of four vectors.
+INLINE Quad totals(const Vec sums[4]) {
   float parts[4][LANES];
   Quad quads[4];
   for (int i = 0; i < 4; ++i) {
@@ -184,6 +179,16 @@ INLINE Quad dots(const float* x, const float* const rows[4], int padded) {
   }
   turn(quads[0], quads[1], quads[2], quads[3]);
   return (quads[0] + quads[1]) + (quads[2] + quads[3]);
+}
+
+// The products of a vector with four others.
+INLINE Quad dots(const float* x, const float* const rows[4], int padded) {
+  Vec sums[4] = {};
+  for (int d = 0; d < padded; d += LANES) {
+    Vec left = load(x + d);
+    for (int i = 0; i < 4; ++i) sums[i] += left * load(rows[i] + d);
+  }
+  return totals(sums);
 }
 
 // Numbers at the start of a line of the cache, first zero.

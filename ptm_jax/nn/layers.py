@@ -19,7 +19,7 @@ from ptm_jax.core.constraint import current
 from ptm_jax.core.precision import Precision, add_bias
 from ptm_jax.core.streams import keep_mask
 from ptm_jax.core.types import Array, Batch, Visibility, record, static
-from ptm_jax.kernels import integers, one_pass
+from ptm_jax.kernels import integers, one_pass, thin
 from ptm_jax.kernels.choice import platform
 from ptm_jax.kernels.scores import Scores
 from ptm_jax.nn.initializers import TruncatedNormal, Zeros
@@ -127,8 +127,9 @@ def outside(batch: Batch, states: Array, train: bool) -> Context:
 class Dense(nn.Module):
     """x @ kernel + bias over the last `axes` dimensions of x; kernel [..in, ..features].
 
-    With the parameter `columns`, parts of the kernel along its last dimension (`by_columns`), it
+    With the parameter `columns`, parts of the kernel along its last dimension (`for_few_rows`), it
     computes one product each: a CPU runs one product of few rows on one core, and several at once.
+    With the parameter `thin`, the kernel in the type of products, `kernels.thin` computes it.
 
     With an int8 kernel and the parameter `kernel_scale` it computes an integer product
     (`kernels.integers`). With the parameter `kernel_seen` it rounds x as such a product would, and
@@ -150,6 +151,12 @@ class Dense(nn.Module):
         if self.has_variable("params", "columns"):
             parts = self.get_variable("params", "columns").values()
             y = jnp.concatenate([self.precision.dense(x, part, self.axes) for part in parts], -1)
+            return add_bias(y, self.param("bias", Zeros(), features)) if self.bias else y
+        if self.has_variable("params", "thin"):
+            kernel = self.get_variable("params", "thin")
+            size, kind = math.prod(kernel.shape[: self.axes]), self.precision.dtype
+            y = thin.product(x.reshape(-1, size).astype(kind), kernel.reshape(size, -1))
+            y = y.astype(kind).reshape(*x.shape[: x.ndim - self.axes], *kernel.shape[self.axes :])
             return add_bias(y, self.param("bias", Zeros(), features)) if self.bias else y
         kernel = self.param("kernel", self.initializer, (*x.shape[x.ndim - self.axes :], *features))
         bias = self.param("bias", Zeros(), features) if self.bias else None
@@ -180,21 +187,25 @@ class Dense(nn.Module):
         return y.reshape(*rows, *kernel.shape[self.axes :]).astype(self.precision.dtype)
 
 
-def by_columns(params, parts: int, dtype):
-    """Returns parameters in which each `kernel` is divided into `columns`.
-
-    There are so many parts, in the type of products.
-    """
+def for_few_rows(params, rows: int, parts: int, dtype):
+    """Returns parameters in which each `kernel` has the form for products of few rows on a CPU, in
+    the type of products: `thin` where that kernel can be used, else so many `columns`."""
     if not isinstance(params, Mapping):
         return params
     changed = {
-        name: by_columns(one, parts, dtype) for name, one in params.items() if name != "kernel"
+        name: for_few_rows(one, rows, parts, dtype)
+        for name, one in params.items()
+        if name != "kernel"
     }
     if "kernel_scale" in params:
         return params
     if "kernel" in params:
-        pieces = jnp.array_split(params["kernel"].astype(dtype), parts, -1)
-        changed["columns"] = {str(number): piece for number, piece in enumerate(pieces)}
+        kernel = params["kernel"].astype(dtype)
+        if rows <= thin.MOST_ROWS and thin.refusal() is None:
+            changed["thin"] = kernel
+        else:
+            pieces = jnp.array_split(kernel, parts, -1)
+            changed["columns"] = {str(number): piece for number, piece in enumerate(pieces)}
     return changed
 
 

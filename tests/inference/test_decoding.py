@@ -241,7 +241,7 @@ def test_bfloat16_on_a_cpu_is_what_it_is_without_the_shortcuts(monkeypatch):
     options = Generation(max_new_tokens=4)
     quick = decoding.decode(half, prompts, options)
     assert decoding._kept(half.module.encoder.empty_cache(1, 2)).layers.key.dtype == jnp.float32
-    monkeypatch.setattr(decoding, "_by_layer", lambda module, params, cache: (params, cache))
+    monkeypatch.setattr(decoding, "_by_layer", lambda module, params, cache, rows: (params, cache))
     monkeypatch.setattr(decoding, "CORES", 1)
     monkeypatch.setattr(decoding, "_kept", lambda cache: cache)
     decoding._decode.clear_cache()

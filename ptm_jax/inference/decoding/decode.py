@@ -11,7 +11,7 @@ The prompts of an encoder with a decoder are its sources. Answers, and the rules
 
 On a CPU a step is a row of layers, each with weights and a cache of its own, so that weights are
 sliced and cast before the loop over tokens, and caches are updated in place. Products with weights
-are computed by columns, a part on each core. Caches are float32, because XLA's CPU backend updates
+are computed by `kernels.thin`, or by columns, a part on each core. Caches are float32, because XLA's CPU backend updates
 a bfloat16 array through a float32 copy.
 """
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
@@ -44,10 +44,11 @@ from ptm_jax.inference.decoding.settings import (
     grown_to_the_end,
 )
 from ptm_jax.inference.layerwise import replaced
+from ptm_jax.kernels import thin
 from ptm_jax.kernels.choice import platform
 from ptm_jax.nn.attention.caches import KeyValues
 from ptm_jax.nn.heads.vocabulary import Readout
-from ptm_jax.nn.layers import by_columns
+from ptm_jax.nn.layers import for_few_rows
 from ptm_jax.nn.stacks import stacks_of
 
 if TYPE_CHECKING:
@@ -158,9 +159,10 @@ def _decode(
     logits = readout.logits()
     if module.encoder.reads_source:  # the answer follows only `start`
         ids, segments = jnp.full_like(ids[:, :1], start), segments.max(1, keepdims=True)
-    params, cache = _by_layer(module, params, cache)
+    count = len(ids) * max(shape.beams, shape.answers)
+    params, cache = _by_layer(module, params, cache, count)
     forward = functools.partial(
-        _forward, tower=Tower(module, params), head=head, tables=_by_words(readout)
+        _forward, tower=Tower(module, params), head=head, scores=_word_scores(readout, count)
     )
     if shape.kind == "beam":
         state = {"segments": segments, "logits": logits, "cache": cache, "numbers": numbers}
@@ -226,9 +228,9 @@ def prefill(
     return tower.head(head, encoded.hidden[:, -1]), encoded.cache
 
 
-def _by_layer(module: Network, params: Params, cache: Any) -> tuple[Any, Any]:
-    """Returns parameters and cache for a step of the loop over tokens.
-    On a CPU they are split by layer and stored by columns."""
+def _by_layer(module: Network, params: Params, cache: Any, rows: int) -> tuple[Any, Any]:
+    """Returns parameters and cache for a step of the loop over tokens of so many rows.
+    On a CPU they are split by layer and stored for products of few rows."""
     path = list(module.encoder.stacks)[-1] if module.encoder.stacks else ""  # the decoder's
     stack = stacks_of(module.encoder).get(path)
     if platform() != "cpu" or stack is None or not stack.alike:
@@ -237,7 +239,9 @@ def _by_layer(module: Network, params: Params, cache: Any) -> tuple[Any, Any]:
         (part.dtype for _, part in spec.walk(stack) if isinstance(part, Precision)), jnp.float32
     )
     params = replaced(
-        params, f"encoder/{path}/block", lambda block: by_columns(stack.apart(block), CORES, dtype)
+        params,
+        f"encoder/{path}/block",
+        lambda block: for_few_rows(stack.apart(block), rows, CORES, dtype),
     )
 
     def stacked(part: object) -> bool:
@@ -249,12 +253,20 @@ def _by_layer(module: Network, params: Params, cache: Any) -> tuple[Any, Any]:
     return params, jax.tree.map(parts, cache, is_leaf=stacked)
 
 
-def _by_words(readout: Any) -> list[Any]:
-    """Returns the parts of a head's table that a step multiplies at once: on a CPU one for each
-    core, else none."""
+def _word_scores(readout: Any, rows: int) -> Callable[[Array], Array] | None:
+    """Returns the product of features [R, D] with a head's table for a step on a CPU, [R, V]
+    float32: by `kernels.thin`, or in a part for each core. None elsewhere."""
     if platform() != "cpu" or not isinstance(readout, Readout):
-        return []
-    return jnp.array_split(readout.table.astype(readout.precision.dtype), CORES)
+        return None
+    kind = readout.precision.dtype
+    table = readout.table.astype(kind)
+    if rows <= thin.MOST_ROWS and thin.refusal() is None:
+        return lambda features: thin.product(features.astype(kind), table, transposed=True)
+    plain = dataclasses.replace(readout, bias=None, cap=None)
+    parts = [dataclasses.replace(plain, table=part) for part in jnp.array_split(table, CORES)]
+    return lambda features: jnp.concatenate(
+        [dataclasses.replace(part, features=features).logits() for part in parts], -1
+    )
 
 
 def _kept(cache: Any) -> Any:
@@ -267,17 +279,20 @@ def _kept(cache: Any) -> Any:
 
 
 def _forward(
-    tokens: Array, positions: Array, cache: Any, *, tower: Tower, head: str, tables: list[Array]
+    tokens: Array,
+    positions: Array,
+    cache: Any,
+    *,
+    tower: Tower,
+    head: str,
+    scores: Callable[[Array], Array] | None,
 ) -> tuple[Array, Any]:
     """Returns the logits [R, V] after one more token [R, 1] at positions [R]."""
     encoded = tower({"input_ids": tokens, "positions": positions[:, None]}, cache=cache)
     readout = tower.head(head, encoded.hidden[:, 0])
-    if not tables:
+    if scores is None:
         return readout.logits(), encoded.cache
-    plain = dataclasses.replace(readout, bias=None, cap=None)
-    logits = jnp.concatenate(
-        [dataclasses.replace(plain, table=table).logits() for table in tables], -1
-    )
+    logits = scores(readout.features)
     logits = logits if readout.bias is None else logits + readout.bias
     return readout.linear.capped(logits), encoded.cache
 

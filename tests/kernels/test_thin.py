@@ -1,0 +1,40 @@
+"""Products of few rows: the definition in float64, and bits that do not depend on other rows."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ptm_jax.kernels import thin
+from ptm_jax.nn import layers
+
+pytestmark = pytest.mark.skipif(thin.refusal() is not None, reason=str(thin.refusal()))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("kind", ["bfloat16", "float32"])
+def test_product(kind, transposed):
+    """Rows in tiles of four and single ones; widths that fill vectors, strips and parts, and not."""
+    draws = np.random.default_rng(0)
+    for rows, width, columns in ((1, 1, 1), (2, 7, 5), (5, 33, 130), (9, 257, 1030), (16, 64, 64)):
+        x = jnp.asarray(draws.normal(size=(rows, width)), kind)
+        kernel = jnp.asarray(
+            draws.normal(size=(columns, width) if transposed else (width, columns)), kind
+        )
+        y = np.asarray(thin.product(x, kernel, transposed=transposed))
+        left, right = (np.asarray(a.astype(jnp.float32), np.float64) for a in (x, kernel))
+        expected = left @ (right.T if transposed else right)
+        # float32 sums of `width` numbers, each of at most its own magnitude
+        bound = np.abs(left) @ np.abs(right.T if transposed else right) * width * 2.0**-24
+        assert (np.abs(y - expected) <= bound + 1e-30).all()
+        alone = [np.asarray(thin.product(row[None], kernel, transposed=transposed)) for row in x]
+        np.testing.assert_array_equal(y, np.concatenate(alone))
+
+
+def test_a_dense_layer_takes_it_for_few_rows():
+    params = {"kernel": jnp.ones((3, 4, 5)), "bias": jnp.arange(5.0), "scale": jnp.ones(2)}
+    few = layers.for_few_rows(params, 2, 2, jnp.float32)
+    assert few.keys() == {"thin", "bias", "scale"}
+    y = layers.Dense(5, axes=2).apply({"params": few}, jnp.ones((1, 2, 3, 4)))
+    np.testing.assert_array_equal(y, np.broadcast_to(12 + np.arange(5.0), (1, 2, 5)))
+    many = layers.for_few_rows(params, thin.MOST_ROWS + 1, 2, jnp.float32)
+    assert [part.shape for part in many["columns"].values()] == [(3, 4, 3), (3, 4, 2)]
