@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(thin.refusal() is not None, reason=str(thin.refu
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("kind", ["bfloat16", "float32"])
 def test_product(kind, transposed):
-    """Rows in tiles of four and single ones; widths that fill vectors, strips and parts, and not."""
+    """Rows in tiles of four and single ones; widths that fill vectors and strips, and not."""
     draws = np.random.default_rng(0)
     for rows, width, columns in ((1, 1, 1), (2, 7, 5), (5, 33, 130), (9, 257, 1030), (16, 64, 64)):
         x = jnp.asarray(draws.normal(size=(rows, width)), kind)

@@ -11,8 +11,8 @@ The prompts of an encoder with a decoder are its sources. Answers, and the rules
 
 On a CPU a step is a row of layers, each with weights and a cache of its own, so that weights are
 sliced and cast before the loop over tokens, and caches are updated in place. Products with weights
-are computed by `kernels.thin`, or by columns, a part on each core. Caches are float32, because XLA's CPU backend updates
-a bfloat16 array through a float32 copy.
+are computed by `kernels.thin`, or by columns, a part on each core. Caches are float32, because
+XLA's CPU backend updates a bfloat16 array through a float32 copy.
 """
 
 from __future__ import annotations
