@@ -2,86 +2,43 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ptm_jax.core import cache
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.tasks.probes import linear_probes, probe_data, tree_probes, word_states
 from ptm_jax.tasks.probes.probe_data import Labelled, Sentence
+from ptm_jax.tasks.probes.questions import Answer, Part, Question
 from ptm_jax.tasks.probes.tree_probes import ParsedStates
 
 if TYPE_CHECKING:
     from ptm_jax.inference.pretrained import Pretrained
 
-BY = ("labels", "structural")
 HELD = 5
 """Every so many sentences of a single file one is held out."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Question:
-    """What is asked of a model.
-
-    by      "labels": linear probes of `label`; "structural": trees
-    data    training and held-out sentences; of one file every fifth sentence is held out
-    bits    whether the labels' description length is measured
-    rank    of the structural probes; None: the width of the states
-    """
-
-    by: str
-    data: tuple[str, ...]
-    label: str = "upos"
-    bits: bool = False
-    rank: int | None = None
-    batch: int = 32
-    seed: int = 0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Answer:
-    """Figures of the layers.
-
-    layers     {figure: its values [N+1]}; layer 0 has the embeddings
-    baselines  {name: value}, of no layer or of all layers together
-    counts     {name: number} of sentences, words and labels
-    """
-
-    layers: Mapping[str, np.ndarray]
-    baselines: Mapping[str, float]
-    counts: Mapping[str, int]
-
-
-class Part(NamedTuple):
-    """Sentences, and the states [words, N+1, D] of their words."""
-
-    sentences: Sequence[Sentence]
-    states: np.ndarray
-
-
 def answered(model: Pretrained, question: Question) -> Answer:
     """Trains the probes, and returns their figures on the held-out sentences. Raises UserError."""
-    if question.by not in BY:
-        raise unknown("probe", question.by, BY)
+    if question.by not in _ANSWERS:
+        raise unknown("probe", question.by, _ANSWERS)
     if not 1 <= len(question.data) <= 2:
         raise UserError("give one file, of which a fifth is held out, or two: to train, held out")
     if not model.module.encoder or model.module.encoder.gives_vectors:
         raise UserError(f"{model.system.name} has no layers of states for words; take an encoder")
     train, held = _divided([probe_data.sentences_of(Path(file)) for file in question.data])
-    parts, home = [], cache.home()
-    folder = None if home is None else home / "probes"
+    parts, folder = [], word_states.folder()
     for sentences in (train, held):
         words = [sentence.words for sentence in sentences]
         states = word_states.of_sentences(model, words, folder, question.batch)
-        parts.append(Part([sentences[i] for i in states.fitting], states.states))
+        parts.append(Part(model, [sentences[i] for i in states.fitting], states.states))
     counts = {"sentences": len(parts[0].sentences), "held out": len(parts[1].sentences)}
     counts["too long"] = len(train) + len(held) - sum(counts.values())
-    return (_labels if question.by == "labels" else _trees)(question, *parts, counts)
+    return _ANSWERS[question.by](question, *parts, counts)
 
 
 def _divided(files: Sequence[Sequence[Sentence]]) -> tuple[list[Sentence], list[Sentence]]:
@@ -187,6 +144,10 @@ def _parsed(part: Part) -> list[ParsedStates]:
             parsed.append(ParsedStates(part.states[first:last], sentence.heads, marks))
         first = last
     return parsed
+
+
+_ANSWERS = {"labels": _labels, "structural": _trees}
+"""{value of `by`: (question, training part, held-out part, counts) -> answer}."""
 
 
 def draw(answer: Answer, title: str, path: Path) -> None:

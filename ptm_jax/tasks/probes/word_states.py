@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ptm_jax.core import cache
 from ptm_jax.inference import inputs
 from ptm_jax.inference.streams import identity
 from ptm_jax.inference.text import tags, token_states
@@ -27,6 +28,12 @@ class WordStates(NamedTuple):
 
     states: np.ndarray
     fitting: tuple[int, ...]
+
+
+def folder() -> Path | None:
+    """Returns the folder of the states in the cache, or None where nothing is cached."""
+    home = cache.home()
+    return None if home is None else home / "probes"
 
 
 def of_sentences(
