@@ -106,7 +106,7 @@ def test_linear_probes_find_the_layer_with_the_labels():
     assert accuracy[2] > 0.9 and all(accuracy[[0, 1, 3]] < 0.5)
     rows = np.arange(500, 600)
     bits = linear_probes.bits(probe, states, labels, rows)
-    logits = np.asarray(linear_probes._logits(probe, states[rows].transpose(1, 0, 2)))
+    logits = np.asarray(linear_probes._logits(*probe, states[rows].transpose(1, 0, 2)))
     chances = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     for layer in range(4):
         wanted = log_loss(labels[rows], chances[layer], labels=[0, 1, 2]) / np.log(2)
@@ -114,7 +114,7 @@ def test_linear_probes_find_the_layer_with_the_labels():
     mixed = linear_probes.train(states[:500], labels[:500], 3, mixed=True)
     scores = linear_probes.accuracy(mixed, states[500:], labels[500:])
     assert 1.7 < linear_probes.expected_layer(scores) < 2.4
-    assert 1.5 < linear_probes.centre_of_gravity(mixed) < 2.5
+    assert 1.5 < linear_probes.centre_of_gravity(mixed.params["mix"]) < 2.5
     length = linear_probes.description_length(states[:300], labels[:300], 3)
     assert length[2] < 0.7 * 300 * np.log2(3) < length[0]
 

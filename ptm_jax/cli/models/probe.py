@@ -4,6 +4,8 @@ Example:
   ptm probe MODEL --by labels --label upos --data train.conllu dev.conllu
   ptm probe MODEL --by labels --label tag --data ner.conll --bits
   ptm probe MODEL --by structural --data train.conllu dev.conllu --out probes/structural
+  ptm probe MODEL --by spans --data train.jsonl dev.jsonl
+  ptm probe MODEL --by sentences --data past_present.txt --pool first
 
 A linear probe stands beside a control task, whose labels are drawn for each word (Hewitt and Liang
 2019), and beside the most frequent labels; layer 0 has the embeddings. The structural probe finds
@@ -22,6 +24,12 @@ import tyro
 
 from ptm_jax.cli import options
 
+FOR = {
+    "label": ("labels", "spans", "phrases"), "bits": ("labels",), "rank": ("structural",),
+    "hidden": ("labels", "sentences"), "pool": ("sentences", "roles"),
+}  # fmt: skip
+"""{option: the values of --by that read it}."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
@@ -29,14 +37,23 @@ class Args:
     """A workdir, or a checkpoint of an encoder."""
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE ...")]
     """Sentences to train on, and held-out ones; of one file every fifth sentence is held out.
-    CoNLL-U (.conllu), else lines with a word first and a tag last."""
-    by: Literal["labels", "structural"] = "labels"
-    """labels: linear probes of --label. structural: distances and depths of trees."""
-    label: Annotated[str, tyro.conf.arg(metavar="NAME")] = "upos"
-    """upos, xpos, deprel or a feature (Number) of CoNLL-U; arc: is the second word the head of the
-    first; arc-label: the relation of a word and its head; tag of other files."""
+    CoNLL-U (.conllu), JSON lines with text and targets of spans (.jsonl), else lines with a word
+    first and a tag last; of sentences: SentEval's lines of tr, va or te, a label, a sentence."""
+    by: Literal["labels", "structural", "spans", "phrases", "sentences", "roles"] = "labels"
+    """labels: linear probes of --label. structural: distances and depths of trees. spans: edge
+    probes. phrases: clusters and labels. sentences: SentEval's tasks. roles: tensor products of
+    words and their places."""
+    label: Annotated[str, tyro.conf.arg(metavar="NAME")] = ""
+    """upos (the default), xpos, deprel or a feature (Number) of CoNLL-U; arc: is the second word
+    the head of the first; arc-label: the relation of a word and its head; tag of other files. Of
+    spans, too: deprel, a word and its head (the default); phrase, a subtree; segment, a run of B-
+    and I- tags; targets of JSON lines."""
     bits: options.Flag = False
     """labels: measure the description length, too (Voita and Titov 2020)."""
+    hidden: Annotated[int, tyro.conf.arg(metavar="N")] = 0
+    """labels, sentences: width of a hidden layer of the probe (default: it is linear)."""
+    pool: Literal["mean", "first"] = "mean"
+    """sentences, roles: the state of a sentence is the mean, or that of the first token ([CLS])."""
     rank: options.Number = None
     """structural: rank of the probe (default: the width of the states)."""
     out: options.Path = None
@@ -58,19 +75,20 @@ def run(args: Args) -> int:
 
     if args.rank is not None and args.rank < 1:
         raise UserError(f"--rank is {args.rank}; it must be at least 1")
-    if args.by == "structural" and (flags := options.given(args, ("label", "bits"))):
-        raise UserError(f"{flags[0]} is for --by labels; leave it out")
-    if args.by == "labels" and args.rank is not None:
-        raise UserError("--rank is for --by structural; leave it out")
-    names = ("by", "data", "label", "bits", "rank", "batch", "seed")
+    if args.hidden < 0:
+        raise UserError(f"--hidden is {args.hidden}; it must be at least 0")
+    for name, kinds in FOR.items():
+        if args.by not in kinds and options.given(args, (name,)):
+            raise UserError(f"--{name} is for --by {' and '.join(kinds)}; leave it out")
+    names = ("by", "data", "label", "bits", "hidden", "pool", "rank", "batch", "seed")
     question = probing.Question(**{name: vars(args)[name] for name in names})
     answer = probing.answered(load(best_checkpoint(args.model)), question)
     layers = {name: [round(float(x), 6) for x in row] for name, row in answer.layers.items()}
     document = {
-        "by": args.by, "label": args.label if args.by == "labels" else None, "layers": layers,
+        "by": args.by, "label": answer.label or None, "layers": layers,
         "baselines": dict(answer.baselines), "counts": dict(answer.counts),
     }  # fmt: skip
-    subject = args.label if args.by == "labels" else "trees"
+    subject = answer.label or args.by
     counts = ", ".join(f"{value:,} {name}" for name, value in answer.counts.items() if value)
     rows = [
         [str(layer), *(options.figure(row[layer]) for row in layers.values())]

@@ -62,9 +62,10 @@ def _rows(model: Pretrained, texts: Sequence[str], specials: bool) -> list[np.nd
 
 
 def _states(
-    model: Pretrained, rows: Sequence[np.ndarray], memory: Any
+    model: Pretrained, rows: Sequence[np.ndarray], memory: Any, specials: bool = False
 ) -> tuple[list[np.ndarray], Any]:
-    """Returns the states [N+1, T, D] of each row, and the memory after it."""
+    """Returns the states [N+1, T, D] of each row, and the memory after it. Special tokens of the
+    frame have states with `specials` alone."""
     batch = model._batch(*inputs.rectangle(rows, model.vocab.pad))
     if memory is not None:
         batch["carry"] = memory
@@ -72,6 +73,8 @@ def _states(
     if layers is None:
         raise UserError(f"the layers of {model.system.name} differ in width; leave layers out")
     layers, frame = np.asarray(layers), inputs.framed(model, np.array([-1], np.int32))
+    if specials:
+        return [layers[:, number, : len(row)] for number, row in enumerate(rows)], memory
     before = int(np.flatnonzero(frame == -1)[0])
     return [
         layers[:, number, before : before + len(row) - len(frame) + 1]

@@ -11,8 +11,7 @@ The layers are one array, and one program trains all of their probes.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -21,12 +20,12 @@ import numpy as np
 import optax
 
 from ptm_jax.core.types import Array
+from ptm_jax.tasks.probes import layer_training
+from ptm_jax.tasks.probes.layer_training import Arrays
 
 BATCH = 256
 """Rows of a batch, at most; a small set is divided into at least 32 batches of 16 rows or more."""
 EPOCHS = 50
-PATIENCE = 3
-"""Epochs without a gain on the held-out tenth of the training data after which a probe stops."""
 PORTIONS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)
 """Shares of the data after which the probe of the online code is trained anew."""
 
@@ -34,70 +33,69 @@ PORTIONS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 
 class Probe(NamedTuple):
     """Trained probes of N+1 layers.
 
-    kernel  [N+1, D, C]; bias [N+1, C]; mix [N+1, N+1], logits of the weights of the layers that a
-            probe reads, or None: each reads its layer
-    mean    [N+1, D] and scale [N+1, D] of the training states
+    params     kernel [N+1, D, C], bias [N+1, C]; mix [N+1, N+1], logits of the weights of the
+               layers that a probe reads, without which each reads its layer; inner [N+1, D, H] and
+               inner_bias [N+1, H] of a hidden layer, after which the kernel is [N+1, H, C]
+    constants  mean [N+1, D] and scale [N+1, D] of the training states
     """
 
-    kernel: Array
-    bias: Array
-    mix: Array | None
-    mean: Array
-    scale: Array
+    params: Arrays
+    constants: Arrays
 
 
 def train(
-    states: np.ndarray, labels: np.ndarray, classes: int, *, mixed: bool = False,
-    learning_rate: float = 1e-3, epochs: int = EPOCHS, seed: int = 0,
+    states: np.ndarray, labels: np.ndarray, classes: int, *, mixed: bool = False, hidden: int = 0,
+    held: int | None = None, learning_rate: float = 1e-3, epochs: int = EPOCHS, seed: int = 0,
 ) -> Probe:  # fmt: skip
     """Returns the probes of every layer.
 
     states  [n, N+1, D]; labels [n] int32 below `classes`
     mixed   whether probe n reads the weighted mean of the layers 0 to n
+    hidden  width of a layer of sigmoids; 0: the probe is linear
+    held    the last rows, which choose the epoch; None: a drawn tenth
     """
     draw = np.random.default_rng(seed)
-    order = draw.permutation(len(states))
-    held = max(1, len(states) // 10) if len(states) > 20 else 0
-    train_rows, held_rows = order[held:], order[:held]
+    if held is None:
+        order = draw.permutation(len(states))
+        held = max(1, len(states) // 10) if len(states) > 20 else 0
+        train_rows, held_rows = order[held:], order[:held]
+    else:
+        train_rows, held_rows = np.split(np.arange(len(states)), [len(states) - held])
     layers, width = states.shape[1:]
     sample = np.asarray(states[np.sort(train_rows[:20_000])], np.float32)
-    probe = Probe(
-        jnp.zeros((layers, width, classes)),
-        jnp.zeros((layers, classes)),
-        jnp.zeros((layers, layers)) if mixed else None,
-        jnp.asarray(sample.mean(0)),
-        jnp.asarray(1 / np.maximum(sample.std(0), 1e-6)),
-    )
-    free = {name: value for name, value in probe._asdict().items() if name in _FREE}
-    free = {name: value for name, value in free.items() if value is not None}
-    moments = optax.adam(learning_rate).init(free)
+    constants = {"mean": sample.mean(0), "scale": 1 / np.maximum(sample.std(0), 1e-6)}
+    params = {
+        "kernel": np.zeros((layers, hidden or width, classes), np.float32),
+        "bias": np.zeros((layers, classes), np.float32),
+    }
+    if mixed:
+        params["mix"] = np.zeros((layers, layers), np.float32)
+    if hidden:
+        params["inner"] = layer_training.uniform(draw, layers, width, hidden, inputs=width)
+        params["inner_bias"] = layer_training.uniform(draw, layers, hidden, inputs=width)
     size = 16
     while size < BATCH and 64 * size <= len(train_rows):
         size *= 2
-    best, best_loss = free, np.full(layers, np.inf)
-    worse = np.zeros(layers, int)
-    for _ in range(epochs):
-        for rows in _batches(draw.permutation(train_rows), size):
-            block, weights = _block(states, rows, size)
-            targets = np.pad(labels[rows], (0, size - len(rows)))
-            free, moments = _step((free, moments), probe, (block, targets, weights), learning_rate)
-        current = probe._replace(**free)
-        loss = bits(current, states, labels, held_rows if held else train_rows)
-        better = loss < best_loss - 1e-4
-        best = jax.tree.map(functools.partial(_chosen, better), free, best)
-        best_loss, worse = np.where(better, loss, best_loss), np.where(better, 0, worse + 1)
-        if worse.min() >= PATIENCE:
-            break
-    return probe._replace(**best)
+
+    def batches():
+        for rows in layer_training.divided(draw.permutation(train_rows), size):
+            yield _batch(states, labels, rows, size)
+
+    def held_out():
+        return _all_batches(states, labels, held_rows if len(held_rows) else train_rows)
+
+    best = layer_training.fitted(
+        _loss, params, constants, batches, held_out, rate=learning_rate, epochs=epochs
+    )
+    return Probe(best, constants)
 
 
 def accuracy(probe: Probe, states: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Returns the accuracy [N+1] of each layer."""
     right = np.zeros(states.shape[1])
-    for rows in _batches(np.arange(len(states)), BATCH):
-        block, _ = _block(states, rows, BATCH)
-        best = np.asarray(_logits(probe, block)).argmax(-1)[:, : len(rows)]
-        right += (best == labels[rows]).sum(1)
+    for batch, rows in _all_batches(states, labels, np.arange(len(states))):
+        best = np.asarray(_logits(*probe, batch["states"])).argmax(-1)[:, :rows]
+        right += (best == batch["targets"][:rows]).sum(1)
     return right / max(1, len(states))
 
 
@@ -106,12 +104,8 @@ def bits(
 ) -> np.ndarray:
     """Returns the mean bits [N+1] of a label: -log2 of its probability."""
     rows = np.arange(len(states)) if rows is None else rows
-    total = np.zeros(states.shape[1])
-    for chosen in _batches(rows, BATCH):
-        block, weights = _block(states, chosen, BATCH)
-        targets = np.pad(labels[chosen], (0, BATCH - len(chosen)))
-        total += np.asarray(_loss(probe, block, targets, weights)) * len(chosen)
-    return total / max(1, len(rows)) / np.log(2)
+    batches = _all_batches(states, labels, rows)
+    return layer_training.mean_loss(_loss, *probe, batches) / np.log(2)
 
 
 def description_length(
@@ -152,59 +146,53 @@ def expected_layer(scores: np.ndarray) -> float:
     return float((np.arange(1, len(scores)) * gains).sum() / total) if total > 0 else float("nan")
 
 
-def centre_of_gravity(probe: Probe) -> float:
-    """Returns the mean of the layers, weighted as the probe on all of them does (Eq. 2)."""
-    weights = jax.nn.softmax(probe.mix[-1])
+def centre_of_gravity(mix: Array) -> float:
+    """Returns the mean of the layers, weighted as the probe on all of them does (Eq. 2), from the
+    logits [N+1, N+1] of the weights."""
+    weights = jax.nn.softmax(mix[-1])
     return float((np.arange(len(weights)) * np.asarray(weights)).sum())
 
 
-_FREE = ("kernel", "bias", "mix")
+def _all_batches(
+    states: np.ndarray, labels: np.ndarray, rows: np.ndarray
+) -> Iterator[tuple[Arrays, int]]:
+    """Yields the batches of all rows, and the number of rows in each."""
+    for chosen in layer_training.divided(rows, BATCH):
+        yield _batch(states, labels, chosen, BATCH), len(chosen)
 
 
-def _chosen(better: np.ndarray, new: Array, old: Array) -> Array:
-    return jnp.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old)
-
-
-def _batches(rows: np.ndarray, size: int) -> list[np.ndarray]:
-    return [rows[start : start + size] for start in range(0, len(rows), size)]
-
-
-def _block(states: np.ndarray, rows: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the states [N+1, size, D] of some rows, and weights [size], 0 of the padding."""
+def _batch(states: np.ndarray, labels: np.ndarray, rows: np.ndarray, size: int) -> Arrays:
+    """Returns states [N+1, size, D], targets [size], and weights [size], 0 of the padding."""
     block = np.zeros((size, *states.shape[1:]), np.float32)
     block[: len(rows)] = states[rows]
-    return block.transpose(1, 0, 2), (np.arange(size) < len(rows)).astype(np.float32)
+    return {
+        "states": block.transpose(1, 0, 2),
+        "targets": np.pad(labels[rows], (0, size - len(rows))),
+        "weights": (np.arange(size) < len(rows)).astype(np.float32),
+    }
+
+
+def layer_weights(mix: Array) -> Array:
+    """Returns the weights [K, N+1] of the layers that K = N+1 probes read, from logits: probe n
+    reads the layers 0 to n."""
+    return jax.nn.softmax(jnp.where(jnp.tril(jnp.ones(mix.shape, bool)), mix, -jnp.inf), -1)
 
 
 @jax.jit
-def _logits(probe: Probe, block: Array) -> Array:
+def _logits(params: Arrays, constants: Arrays, block: Array) -> Array:
     """Returns the logits [N+1, B, C] of states [N+1, B, D]."""
-    block = (block - probe.mean[:, None]) * probe.scale[:, None]
-    if probe.mix is not None:
-        layers = len(block)
-        below = jnp.tril(jnp.ones((layers, layers), bool))
-        weights = jax.nn.softmax(jnp.where(below, probe.mix, -jnp.inf), -1)
-        block = jnp.einsum("nm,mbd->nbd", weights, block)
-    return jnp.einsum("nbd,ndc->nbc", block, probe.kernel) + probe.bias[:, None]
+    block = (block - constants["mean"][:, None]) * constants["scale"][:, None]
+    if "mix" in params:
+        block = jnp.einsum("nm,mbd->nbd", layer_weights(params["mix"]), block)
+    if "inner" in params:
+        inner = jnp.einsum("nbd,ndh->nbh", block, params["inner"])
+        block = jax.nn.sigmoid(inner + params["inner_bias"][:, None])
+    return jnp.einsum("nbd,ndc->nbc", block, params["kernel"]) + params["bias"][:, None]
 
 
-@jax.jit
-def _loss(probe: Probe, block: Array, targets: Array, weights: Array) -> Array:
+def _loss(params: Arrays, constants: Arrays, batch: Arrays) -> Array:
     """Returns the mean loss [N+1] of the rows with a weight, in nats."""
-    losses = optax.softmax_cross_entropy_with_integer_labels(
-        _logits(probe, block), jnp.broadcast_to(targets, (len(block), len(targets)))
-    )
-    return (losses * weights).sum(-1) / jnp.maximum(weights.sum(), 1)
-
-
-@functools.partial(jax.jit, static_argnums=3)
-def _step(
-    state: tuple[dict, optax.OptState], probe: Probe, batch: tuple[Array, Array, Array], rate: float
-) -> tuple[dict, optax.OptState]:
-    free, moments = state
-
-    def total(free):
-        return _loss(probe._replace(**free), *batch).sum()
-
-    updates, moments = optax.adam(rate).update(jax.grad(total)(free), moments, free)
-    return optax.apply_updates(free, updates), moments
+    logits = _logits(params, constants, batch["states"])
+    targets = jnp.broadcast_to(batch["targets"], logits.shape[:2])
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+    return (losses * batch["weights"]).sum(-1) / jnp.maximum(batch["weights"].sum(), 1)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.core.reading import shown
 from ptm_jax.data.trees import treebanks
 from ptm_jax.tasks.formats import tabular
 
@@ -18,13 +19,22 @@ ARCS = ("arc", "arc-label")
 """Labels of a pair of words: whether the second is the head of the first, and the relation."""
 
 
+class Target(NamedTuple):
+    """One or two spans (first word, word after the last) of a sentence, and their labels."""
+
+    spans: tuple[tuple[int, int], ...]
+    labels: tuple[str, ...]
+
+
 class Sentence(NamedTuple):
-    """Words, their columns, and the places of their heads (-1: the root; None: no tree)."""
+    """Words, their columns, and the places of their heads (-1: the root; None: no tree).
+    A sentence of JSON lines has targets in place of columns."""
 
     words: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     heads: tuple[int, ...] | None
     place: str
+    targets: tuple[Target, ...] = ()
 
 
 class Labelled(NamedTuple):
@@ -39,8 +49,11 @@ class Labelled(NamedTuple):
 
 
 def sentences_of(file: Path) -> list[Sentence]:
-    """Returns the sentences of CoNLL-U (.conllu), else of lines with a word first and a tag last,
-    with blank lines between sentences. Raises UserError with the place."""
+    """Returns the sentences of CoNLL-U (.conllu), of JSON lines with spans (.jsonl), else of lines
+    with a word first and a tag last, with blank lines between sentences. Raises UserError with the
+    place."""
+    if file.suffix == ".jsonl":
+        return list(_of_json(file))
     if file.suffix != ".conllu":
         return list(_of_columns(file))
     rows = _rows_of(file)
@@ -50,12 +63,20 @@ def sentences_of(file: Path) -> list[Sentence]:
     ]
 
 
+def usual_label(sentences: Sequence[Sentence], names: tuple[str, str]) -> str:
+    """Returns "targets" for JSON lines, else the name for CoNLL-U or for columns."""
+    if any(sentence.targets for sentence in sentences):
+        return "targets"
+    return names[sentences[0].heads is None] if sentences else names[0]
+
+
 def labelled(sentences: Sequence[Sentence], label: str, seed: int = 0) -> Labelled:
     """Returns the labels of the words or pairs of sentences.
 
     label  "upos", "xpos", "deprel" or a feature of CoNLL-U, as "Number": words without it are left
            out; "tag" of other files; "arc": each word with its head, and with another word that is
-           drawn; "arc-label": the relation of each word and its head
+           drawn; "arc-label": the relation of each word and its head; "targets" of JSON lines,
+           whose spans have one word and one label
 
     Raises UserError for a label that no word has.
     """
@@ -74,6 +95,14 @@ def labelled(sentences: Sequence[Sentence], label: str, seed: int = 0) -> Labell
 def _of_sentence(
     sentence: Sentence, label: str, draw: np.random.Generator
 ) -> Iterator[tuple[tuple[int, ...], str]]:
+    if label == "targets":
+        for target in sentence.targets:
+            if len(target.labels) > 1 or any(end - begin > 1 for begin, end in target.spans):
+                raise UserError(
+                    f"{sentence.place}: a target has several words or labels; use --by spans"
+                )
+            yield tuple(begin for begin, _ in target.spans), target.labels[0]
+        return
     if label in ARCS:
         if sentence.heads is None:
             raise UserError(
@@ -107,6 +136,8 @@ def _features(row: Sequence[str]) -> dict[str, str]:
 
 
 def _names(sentences: Sequence[Sentence]) -> list[str]:
+    if any(sentence.targets for sentence in sentences):
+        return ["targets"]
     if any(sentence.heads is None for sentence in sentences):
         return ["tag"]
     features = {name for one in sentences for row in one.rows for name in _features(row)}
@@ -140,3 +171,30 @@ def _of_columns(file: Path) -> Iterator[Sentence]:
         elif rows:
             yield Sentence(tuple(row[0] for row in rows), tuple(rows), None, f"{file}:{first}")
             rows = []
+
+
+def _of_json(file: Path) -> Iterator[Sentence]:
+    """Yields the sentences of jiant's edge-probing files (Tenney et al. 2019a)."""
+    for place, fields in tabular.rows(file):
+        words = tuple(tabular.needed_text(place, fields, "text").split())
+        targets = tabular.need(place, fields, "targets")
+        if not words or type(targets) is not list:
+            raise UserError(f"{place}: expected words in text, and a list of targets")
+        yield Sentence(words, (), None, place, tuple(_target(place, words, t) for t in targets))
+
+
+def _target(place: str, words: Sequence[str], target: dict) -> Target:
+    label = tabular.need(place, target, "label")
+    labels = tuple(label) if type(label) is list else (label,)
+    spans = [tabular.need(place, target, "span1")]
+    spans += [target["span2"]] if target.get("span2") is not None else []
+    for span in spans:
+        whole_numbers = type(span) is list and [type(x) for x in span] == [int, int]
+        if not (whole_numbers and 0 <= span[0] < span[1] <= len(words)):
+            raise UserError(
+                f"{place}: the span {shown(span)} does not fit {len(words)} words; write the first "
+                "word, from 0, and the word after the last"
+            )
+    if not all(isinstance(label, str) for label in labels):
+        raise UserError(f"{place}: the label {shown(label)} is no text and no list of texts")
+    return Target(tuple((first, last) for first, last in spans), labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ptm_jax.core.errors import UserError, unknown
-from ptm_jax.tasks.probes import linear_probes, probe_data, tree_probes, word_states
+from ptm_jax.tasks.probes import (
+    linear_probes,
+    probe_data,
+    sentence_answers,
+    span_answers,
+    tree_probes,
+    word_states,
+)
 from ptm_jax.tasks.probes.probe_data import Labelled, Sentence
 from ptm_jax.tasks.probes.questions import Answer, Part, Question
 from ptm_jax.tasks.probes.tree_probes import ParsedStates
@@ -18,18 +26,24 @@ from ptm_jax.tasks.probes.tree_probes import ParsedStates
 if TYPE_CHECKING:
     from ptm_jax.inference.pretrained import Pretrained
 
+LABELS = {
+    "labels": ("upos", "tag"), "spans": ("deprel", "segment"), "phrases": ("phrase", "segment"),
+}  # fmt: skip
+"""{value of `by`: (label of CoNLL-U, label of columns) where the question has none}."""
 HELD = 5
 """Every so many sentences of a single file one is held out."""
 
 
 def answered(model: Pretrained, question: Question) -> Answer:
     """Trains the probes, and returns their figures on the held-out sentences. Raises UserError."""
-    if question.by not in _ANSWERS:
-        raise unknown("probe", question.by, _ANSWERS)
+    if question.by not in (*_ANSWERS, "sentences"):
+        raise unknown("probe", question.by, (*_ANSWERS, "sentences"))
     if not 1 <= len(question.data) <= 2:
         raise UserError("give one file, of which a fifth is held out, or two: to train, held out")
     if not model.module.encoder or model.module.encoder.gives_vectors:
         raise UserError(f"{model.system.name} has no layers of states for words; take an encoder")
+    if question.by == "sentences":
+        return sentence_answers.sentences(model, question)
     train, held = _divided([probe_data.sentences_of(Path(file)) for file in question.data])
     parts, folder = [], word_states.folder()
     for sentences in (train, held):
@@ -38,7 +52,11 @@ def answered(model: Pretrained, question: Question) -> Answer:
         parts.append(Part(model, [sentences[i] for i in states.fitting], states.states))
     counts = {"sentences": len(parts[0].sentences), "held out": len(parts[1].sentences)}
     counts["too long"] = len(train) + len(held) - sum(counts.values())
-    return _ANSWERS[question.by](question, *parts, counts)
+    if question.by in LABELS:
+        label = question.label or probe_data.usual_label(train, LABELS[question.by])
+        question = dataclasses.replace(question, label=label)
+    answer = _ANSWERS[question.by](question, *parts, counts)
+    return dataclasses.replace(answer, label=question.label)
 
 
 def _divided(files: Sequence[Sequence[Sentence]]) -> tuple[list[Sentence], list[Sentence]]:
@@ -65,12 +83,16 @@ def _labels(question: Question, train: Part, held: Part, counts: dict[str, int])
         raise UserError(f"no held-out word has a {question.label} of the training sentences")
     ids = [np.searchsorted(names, part.labels).astype(np.int32) for part in parts]
     rows = [_features(one.states, part.words) for one, part in zip(both, parts, strict=True)]
-    probe = linear_probes.train(rows[0], ids[0], len(names), seed=question.seed)
+    probe = linear_probes.train(
+        rows[0], ids[0], len(names), hidden=question.hidden, seed=question.seed
+    )
     layers = {"accuracy": linear_probes.accuracy(probe, rows[1], ids[1])}
     types = [_types(part, one.sentences) for one, part in zip(both, parts, strict=True)]
     drawn = linear_probes.control([*types[0], *types[1]], ids[0], question.seed)
     drawn_train, drawn_held = drawn[: len(ids[0])], drawn[len(ids[0]) :]
-    fake = linear_probes.train(rows[0], drawn_train, len(names), seed=question.seed)
+    fake = linear_probes.train(
+        rows[0], drawn_train, len(names), hidden=question.hidden, seed=question.seed
+    )
     layers["control task"] = linear_probes.accuracy(fake, rows[1], drawn_held)
     layers["selectivity"] = layers["accuracy"] - layers["control task"]
     if question.bits:
@@ -83,7 +105,7 @@ def _labels(question: Question, train: Part, held: Part, counts: dict[str, int])
         "most frequent label": float(np.mean(ids[1] == np.bincount(ids[0]).argmax())),
         "most frequent label of the word": _of_word(types, ids),
         "expected layer": linear_probes.expected_layer(layers["layers 0 to n"]),
-        "centre of gravity": linear_probes.centre_of_gravity(mixed),
+        "centre of gravity": linear_probes.centre_of_gravity(mixed.params["mix"]),
     }
     counts |= {"labels": len(names), "train": len(ids[0]), "test": len(ids[1])}
     return Answer(layers=layers, baselines=baselines, counts=counts)
@@ -146,7 +168,10 @@ def _parsed(part: Part) -> list[ParsedStates]:
     return parsed
 
 
-_ANSWERS = {"labels": _labels, "structural": _trees}
+_ANSWERS = {
+    "labels": _labels, "structural": _trees, "spans": span_answers.edges,
+    "phrases": span_answers.phrases, "roles": sentence_answers.roles,
+}  # fmt: skip
 """{value of `by`: (question, training part, held-out part, counts) -> answer}."""
 
 
@@ -166,7 +191,8 @@ def draw(answer: Answer, title: str, path: Path) -> None:
         if 0 <= value <= 1:
             axes.axhline(value, color="grey", linestyle=":", linewidth=1)
             axes.annotate(name, (0, value), fontsize=8, color="grey", va="bottom")
-    axes.set(xlabel="layer", title=title, ylim=(min(0, *axes.get_ylim()), 1))
+    top = max([1.0, *(np.nanmax(answer.layers[name]) for name in shown)])
+    axes.set(xlabel="layer", title=title, ylim=(min(0, *axes.get_ylim()), top))
     axes.legend()
     figure.tight_layout()
     figure.savefig(path)

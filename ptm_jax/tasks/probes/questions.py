@@ -18,16 +18,22 @@ if TYPE_CHECKING:
 class Question:
     """What is asked of a model.
 
-    by      "labels": linear probes of `label`; "structural": trees
+    by      "labels": linear probes of `label`; "structural": trees; "spans": edge probes;
+            "phrases": clusters; "sentences": SentEval's tasks; "roles": tensor products
     data    training and held-out sentences; of one file every fifth sentence is held out
+    label   of words or spans; empty: the usual one of the file's format
     bits    whether the labels' description length is measured
+    hidden  width of a hidden layer of the probes of labels and sentences; 0: they are linear
+    pool    state of a sentence: "mean" of its words, or that of its "first" token
     rank    of the structural probes; None: the width of the states
     """
 
     by: str
     data: tuple[str, ...]
-    label: str = "upos"
+    label: str = ""
     bits: bool = False
+    hidden: int = 0
+    pool: str = "mean"
     rank: int | None = None
     batch: int = 32
     seed: int = 0
@@ -40,11 +46,13 @@ class Answer:
     layers     {figure: its values [N+1]}; layer 0 has the embeddings
     baselines  {name: value}, of no layer or of all layers together
     counts     {name: number} of sentences, words and labels
+    label      that of the question, or of the file's format
     """
 
     layers: Mapping[str, np.ndarray]
     baselines: Mapping[str, float]
     counts: Mapping[str, int]
+    label: str = ""
 
 
 class Part(NamedTuple):

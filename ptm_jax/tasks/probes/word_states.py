@@ -37,14 +37,18 @@ def folder() -> Path | None:
 
 
 def of_sentences(
-    model: Pretrained, sentences: Sequence[Sequence[str]], cache: Path | None, batch: int = 32
-) -> WordStates:
+    model: Pretrained, sentences: Sequence[Sequence[str]], cache: Path | None, batch: int = 32,
+    *, first: bool = False,
+) -> WordStates:  # fmt: skip
     """Returns the states of the words of sentences, from the folder `cache` if they are there.
 
     The name of a file is a hash of the model and the sentences. None: nothing is kept.
+
+    first  whether a sentence has the state of its first token, as [CLS], in place of its words
     """
     key = hashlib.sha256(identity.of_model(model).encode())
     key.update(json.dumps([list(words) for words in sentences]).encode())
+    key.update(b"first" * first)
     records = tags.records_of(model._tokenizer(), sentences)
     frame = len(inputs.framed(model, np.zeros(0, np.int32)))
     room = None if model.limit is None else model.limit - frame
@@ -54,29 +58,31 @@ def of_sentences(
         if len(record["ids"]) and (room is None or len(record["ids"]) <= room)
     )
     if cache is None:
-        return WordStates(_states(model, [records[i] for i in fitting], batch), fitting)
+        return WordStates(_states(model, [records[i] for i in fitting], batch, first), fitting)
     file = cache / f"{key.hexdigest()[:24]}.npy"
     if not file.is_file():
         cache.mkdir(parents=True, exist_ok=True)
         draft = file.with_suffix(".draft")
         with draft.open("wb") as out:
-            np.save(out, _states(model, [records[i] for i in fitting], batch))
+            np.save(out, _states(model, [records[i] for i in fitting], batch, first))
         draft.replace(file)
     return WordStates(np.load(file, mmap_mode="r"), fitting)
 
 
-def _states(model: Pretrained, records: Sequence[dict], batch: int) -> np.ndarray:
+def _states(model: Pretrained, records: Sequence[dict], batch: int, first: bool) -> np.ndarray:
     sizes = [record["sizes"] for record in records]
+    if first:
+        sizes = [np.array([1], np.int32)] * len(records)
     starts = np.cumsum([0, *map(len, sizes)])
     rows = [inputs.framed(model, record["ids"]) for record in records]
     result: np.ndarray | None = None
     for chosen in inputs.batches(rows, batch):
-        several, _ = token_states._states(model, [rows[i] for i in chosen], None)
+        several, _ = token_states._states(model, [rows[i] for i in chosen], None, specials=first)
         for number, states in zip(chosen, several, strict=True):
             # a word of no piece takes the state of the piece before it
             ends = np.cumsum(sizes[number])
             begins = np.minimum(ends - sizes[number], len(records[number]["ids"]) - 1)
-            sums = np.add.reduceat(states, begins, axis=1)
+            sums = np.add.reduceat(states[:, :1] if first else states, begins, axis=1)
             means = sums / np.maximum(sizes[number], 1)[:, None]
             if result is None:
                 result = np.zeros((starts[-1], *means.shape[::2]), np.float16)
