@@ -55,8 +55,8 @@ def phrases(question: Question, train: Part, held: Part, counts: dict[str, int])
 
     draw, vectors, labels = np.random.default_rng(question.seed), [], []
     targets = _targets(question, train, held)
-    for part, (spans, names), most in zip((train, held), targets, PHRASES, strict=True):
-        chosen = np.sort(draw.permutation(len(spans))[:most])
+    for part, (spans, names), limit in zip((train, held), targets, PHRASES, strict=True):
+        chosen = np.sort(draw.permutation(len(spans))[:limit])
         first, last = (np.float32(part.states[at]) for at in (spans[chosen, 0] - (0, 1)).T)
         vectors.append(np.concatenate([first, last, first * last, first - last], -1))
         labels.append([names[row][0] for row in chosen])
