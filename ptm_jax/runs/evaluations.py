@@ -33,6 +33,7 @@ class Request:
     label_column: tuple[str, ...] = ()
     plot: str | None = None
     adapter: str | None = None
+    tower: str | None = None
     ensemble: tuple[str, ...] = ()
     beside: str | None = None
     languages: tuple[str, ...] = ()
@@ -67,6 +68,7 @@ class Evaluation:
              fields {option}, {task} and {model}
     help     one line for `ptm list --uses`; "": not listed there
     names_columns  whether it takes --text-column and --label-column
+    names_tower    whether it takes --tower
     """
 
     name: str
@@ -75,3 +77,4 @@ class Evaluation:
     refuses: tuple[tuple[tuple[str, ...], str], ...] = ()
     help: str = ""
     names_columns: bool = False
+    names_tower: bool = False

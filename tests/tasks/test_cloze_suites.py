@@ -1,6 +1,7 @@
 """Cloze tests of language models: scores against the logits of single rows, figures by hand, and
 the recorded logits of Goldberg's BERT."""
 
+import dataclasses
 import json
 import types
 from pathlib import Path
@@ -13,6 +14,7 @@ import ptm_jax
 from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference.likelihoods import cloze_scores
+from ptm_jax.objectives.text.detection import RTD
 from ptm_jax.tasks.clozes import human_answers, minimal_pairs, stored_facts, verb_forms
 from support import tiny_checkpoint
 
@@ -43,6 +45,7 @@ def scored(monkeypatch):
             return words.index(word) if word in words else None
 
         monkeypatch.setattr(cloze_scores, "at_masks", at_masks)
+        monkeypatch.setattr(cloze_scores, "detects", lambda model: False)
         monkeypatch.setattr(cloze_scores, "token_of", token_of)
         return types.SimpleNamespace(causal=False)
 
@@ -110,6 +113,37 @@ def test_commands(folder, tmp_path, capsys):
         assert main(command) == 0 and f"{task}: 2" in capsys.readouterr().out
     assert main([*command, "--plot", "a.png"]) == 1
     assert "--plot is not for lama" in capsys.readouterr().err
+
+
+@pytest.mark.full
+def test_a_detector_of_replaced_tokens_scores_sentences_and_verbs(tmp_path, capsys):
+    """The sum of the log-probabilities of unchanged tokens, a row at a time; a detector trained
+    with the survey's sign; the other tasks refuse --tower."""
+    folder = tiny_checkpoint.write(
+        tmp_path / "judge", model_type="electra", architectures=["ElectraForPreTraining"],
+        embedding_size=16, vocab=45, scale=0.5,
+    )  # fmt: skip
+    model, texts = ptm_jax.load(folder), ["the film was very good", "bad", "a funny story"]
+    logits = [
+        np.asarray(model(np.array([row])).logits, np.float64).reshape(-1)[1 : len(row) - 1]
+        for row in model.ids_of(texts)
+    ]
+    for convention, sign in (("electra", 1), ("survey", -1)):
+        system = dataclasses.replace(model.system, objective=RTD(convention=convention))
+        one = dataclasses.replace(model, system=system)
+        wanted = [np.log(1 / (1 + np.exp(sign * row))).sum() for row in logits]
+        np.testing.assert_allclose(
+            cloze_scores.sentence_scores(one, texts, batch=2), wanted, rtol=1e-5
+        )
+    (tmp_path / "a.text").write_text("the film was good\n")
+    (tmp_path / "a.gold").write_text("2\twas\tis\t0\n")
+    command = ["evaluate", str(folder), "--task", "agreement", "--data", str(tmp_path / "a.text")]
+    assert main([*command, "--json"]) == 0
+    both = cloze_scores.sentence_scores(model, ["the film was good", "the film is good"])
+    metrics = json.loads(capsys.readouterr().out)["metrics"]
+    assert metrics["accuracy"] == float(both[0] > both[1])
+    assert main([*command[:3], "sts", *command[4:], "--tower", "main"]) == 1
+    assert "--tower is for the tasks" in capsys.readouterr().err
 
 
 def test_goldbergs_recorded_logits_give_his_table(scored, tmp_path):

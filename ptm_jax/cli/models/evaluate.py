@@ -79,6 +79,9 @@ class Args:
     .svg, .pdf)."""
     adapter: options.Path = None
     """Downstream tasks: an adapter that `ptm export --adapter` wrote; WORKDIR is its base model."""
+    tower: options.Text = None
+    """agreement, blimp, ettinger, lama: the network to use if the model has several, as "generator"
+    of ELECTRA (default: main)."""
     ensemble: options.Names = ()
     """Downstream tasks: average the scores of WORKDIR and these models."""
     beside: options.Text = None
@@ -117,6 +120,9 @@ def run(args: Args) -> int:
         raise UserError(
             f"{columns[0]} is for the tasks contrast, sts, rank and cluster; leave it out"
         )
+    if args.tower is not None and not evaluation.names_tower:
+        names = ", ".join(name for name, one in evaluations().items() if one.names_tower)
+        raise UserError(f"--tower is for the tasks {names}; leave it out")
     for names, message in evaluation.refuses:
         if flags := options.given(args, names):
             fields = {"option": flags[0], "task": args.task, "model": args.workdir}

@@ -58,6 +58,8 @@ class Args:
     """structural: rank of the probe (default: the width of the states)."""
     out: options.Path = None
     """Folder for probe.json and probe.png."""
+    tower: options.Text = None
+    """The network to probe if the model has several, as "generator" of ELECTRA (default: main)."""
     batch: Annotated[int, tyro.conf.arg(metavar="N")] = 32
     """Sentences in a batch."""
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
@@ -82,7 +84,7 @@ def run(args: Args) -> int:
             raise UserError(f"--{name} is for --by {' and '.join(kinds)}; leave it out")
     names = ("by", "data", "label", "bits", "hidden", "pool", "rank", "batch", "seed")
     question = probing.Question(**{name: vars(args)[name] for name in names})
-    answer = probing.answered(load(best_checkpoint(args.model)), question)
+    answer = probing.answered(load(best_checkpoint(args.model), tower=args.tower), question)
     layers = {name: [round(float(x), 6) for x in row] for name, row in answer.layers.items()}
     document = {
         "by": args.by, "label": answer.label or None, "layers": layers,

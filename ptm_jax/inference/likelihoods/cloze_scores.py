@@ -1,4 +1,5 @@
-"""Scores of words at a mask, and of whole sentences, under a masked or a causal model."""
+"""Scores of words at a mask, and of whole sentences, under a masked or a causal model. A detector
+of replaced tokens (ELECTRA) scores sentences."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Params
 from ptm_jax.inference import inputs
 from ptm_jax.inference.text import filling
+from ptm_jax.objectives.text import detection
 
 if TYPE_CHECKING:
     from ptm_jax.inference.pretrained import Pretrained
@@ -24,6 +26,7 @@ BATCH = 64
 """Rows of a batch."""
 
 By = Literal["piece", "word"]
+DETECTOR = "rtd"
 
 
 class _Reading(NamedTuple):
@@ -77,7 +80,8 @@ def sentence_scores(
     Of a causal model its log-probability. Of a masked model its pseudo-log-likelihood: the sum over
     the tokens of the log-probability of each, where it is masked (Salazar et al. 2020, Eq. 1). `by`
     "word" masks also the later pieces of the token's word (Kauf and Ivanova 2023, "within-word
-    left-to-right"). `step` is called with the number of sentences that a block has scored.
+    left-to-right"). Of a detector of replaced tokens the sum over the tokens of the log-probability
+    that each is unchanged. `step` is called with the number of sentences that a block has scored.
 
     Raises UserError for a model of another kind.
     """
@@ -86,6 +90,8 @@ def sentence_scores(
         begins = model.vocab.bos is not None
         counts = [len(row) - (not begins) for row in model._tokenizer().encode_batch(list(texts))]
         return -np.log(perplexity) * counts
+    if detects(model):
+        return _unchanged_scores(model, texts, batch)
     reading, scores = _reading(model), np.zeros(len(texts))
     if model.pair:
         raise UserError(f"{model.system.name} reads and writes; sentences are scored by encoders")
@@ -103,6 +109,24 @@ def sentence_scores(
             np.add.at(scores, start + owners[chosen], np.asarray(values)[: len(chosen)])
         if step is not None:
             step(len(block))
+    return scores
+
+
+def detects(model: Pretrained) -> bool:
+    """Whether the model detects replaced tokens, and fills no masks."""
+    return DETECTOR in model.module.heads and filling.mask_head(model) is None
+
+
+def _unchanged_scores(model: Pretrained, texts: Sequence[str], batch: int) -> np.ndarray:
+    rows, scores = model.ids_of(texts), np.zeros(len(texts))
+    specials = [id for id in model.vocab.specials if id != model.vocab.unk]
+    sign = detection.changed_sign(model.system.objective)
+    for chosen in inputs.batches(rows, batch):
+        fields = filling.batch_of_rows(model, [rows[i] for i in chosen])
+        values = sign * _detected(_Reading(model.module, DETECTOR), model.weights, fields)
+        values = -np.logaddexp(0, np.asarray(values, np.float64)) * (fields["segment_ids"] > 0)
+        values = values * ~np.isin(fields["input_ids"], specials)
+        scores[chosen] = values.sum(1)[: len(chosen)]
     return scores
 
 
@@ -149,6 +173,14 @@ def _log_probabilities(reading: _Reading, params: Params, batch: Batch, places: 
     hidden = jnp.take_along_axis(tower(batch).hidden, places[:, None, None], 1)
     scores = tower.head(reading.head, hidden).logits()[:, 0]
     return jax.nn.log_softmax(scores.astype(jnp.float32), -1)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _detected(reading: _Reading, params: Params, batch: Batch) -> Array:
+    """Returns the detector's scores [B, L], of one sign for replaced tokens."""
+    tower = Tower(reading.module, params)
+    encoded = tower(batch)
+    return tower.head(reading.head, encoded.hidden).reshape(encoded.hidden.shape[:2])
 
 
 @functools.partial(jax.jit, static_argnums=0)

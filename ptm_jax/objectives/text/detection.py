@@ -116,6 +116,11 @@ class RTD(slots.Objective):
         return None
 
 
+def changed_sign(objective: slots.Objective | None) -> float:
+    """Returns the sign of the score of a replaced token; None: ELECTRA's."""
+    return -1.0 if isinstance(objective, RTD) and objective.convention == "survey" else 1.0
+
+
 _HEADS = {GENERATOR: "mlm", JUDGE: "rtd"}
 
 

@@ -59,7 +59,7 @@ def report(request: Request) -> Report:
     """Returns the figures of each suite, and of its most frequent expected word as a baseline."""
     files = minimal_pairs.files_of(request.data, (".tsv",), "ettinger")
     suites = [suite_of(file) for file in files]
-    model = load(best_checkpoint(request.model))
+    model = load(best_checkpoint(request.model), tower=request.tower)
     metrics, remarks = {}, {}
     with request.progress():
         for suite in suites:
@@ -185,7 +185,7 @@ def _with_article(context: str, word: str) -> str:
 
 EVALUATIONS = (
     Evaluation(
-        name="ettinger", reads="task", run=report, refuses=minimal_pairs.REFUSED,
+        name="ettinger", reads="task", run=report, refuses=minimal_pairs.REFUSED, names_tower=True,
         help="clozes that people have answered: common sense, roles, negation (Ettinger)",
     ),
 )  # fmt: skip

@@ -48,7 +48,7 @@ def report(request: Request) -> Report:
     """Returns the accuracy: of all paradigms (their mean), of groups, and of baselines."""
     files = files_of(request.data, (".jsonl", ".txt", ".tsv", ".csv"), "blimp")
     pairs = [pair for file in files if file.name != PUBLISHED for pair in pairs_of(file)]
-    model = load(best_checkpoint(request.model))
+    model = load(best_checkpoint(request.model), tower=request.tower)
     texts = list(dict.fromkeys(text for pair in pairs for text in (pair.good, pair.bad)))
     with request.progress():
         values = cloze_scores.sentence_scores(model, texts, batch=request.batch)
@@ -71,6 +71,7 @@ def report(request: Request) -> Report:
         "source": ", ".join(request.data),
     }  # fmt: skip
     kind = "log-probability" if model.causal else "pseudo-log-likelihood"
+    kind = "unchanged tokens" if cloze_scores.detects(model) else kind
     head = f"blimp: {len(pairs):,} pairs of {len(paradigms)} paradigms, by {kind}"
     return Report(document=document, head=head, width=26)
 
@@ -129,7 +130,7 @@ def _published(files: Sequence[Path], paradigms: Mapping[str, float]) -> dict[st
 
 EVALUATIONS = (
     Evaluation(
-        name="blimp", reads="task", run=report, refuses=REFUSED,
+        name="blimp", reads="task", run=report, refuses=REFUSED, names_tower=True,
         help="pairs of a good and a bad sentence under a language model (BLiMP, Marvin and Linzen)",
     ),
 )  # fmt: skip

@@ -55,7 +55,7 @@ def report(request: Request) -> Report:
     relations = {name: facts for name, facts in relations.items() if facts}
     if not relations:
         raise UserError(f"{', '.join(request.data)} has no lines with masked_sentences")
-    model = load(best_checkpoint(request.model))
+    model = load(best_checkpoint(request.model), tower=request.tower)
     allowed = None if not lists else _ids_of_list(model, lists[0])
     figures, skipped = {}, 0
     with request.progress():
@@ -168,7 +168,7 @@ def _first(value: object) -> str | None:
 
 EVALUATIONS = (
     Evaluation(
-        name="lama", reads="task", run=report, refuses=minimal_pairs.REFUSED,
+        name="lama", reads="task", run=report, refuses=minimal_pairs.REFUSED, names_tower=True,
         help="facts that a masked language model fills in (LAMA), also negated and misprimed",
     ),
 )  # fmt: skip

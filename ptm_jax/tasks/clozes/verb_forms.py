@@ -52,7 +52,7 @@ def report(request: Request) -> Report:
     """Returns the accuracy, by condition, and of the baseline."""
     files = minimal_pairs.files_of(request.data, (".text", ".tab", ".txt", ".tsv"), "agreement")
     items = [item for file in files for item in items_of(file)]
-    model = load(best_checkpoint(request.model))
+    model = load(best_checkpoint(request.model), tower=request.tower)
     with request.progress():
         verdicts = preferred(model, items, request.batch)
     known = [i for i, verdict in enumerate(verdicts) if verdict is not None]
@@ -82,8 +82,13 @@ def report(request: Request) -> Report:
 
 def preferred(model: Pretrained, items: Sequence[Item], batch: int) -> list[bool | None]:
     """Returns whether the right form has the higher score; None where a form is no single token."""
-    if model.causal:
-        texts = [f"{item.before} {form}" for item in items for form in (item.right, item.wrong)]
+    if model.causal or cloze_scores.detects(model):
+        ends = ["" if model.causal else item.after for item in items]
+        texts = [
+            f"{item.before} {form} {end}".strip()
+            for item, end in zip(items, ends, strict=True)
+            for form in (item.right, item.wrong)
+        ]
         scores = cloze_scores.sentence_scores(model, texts, batch=batch).reshape(-1, 2)
         return [bool(good > bad) for good, bad in scores]
     texts = [f"{item.before} [MASK] {item.after}".strip() for item in items]
@@ -177,7 +182,7 @@ def _lines(file: Path) -> list[str]:
 
 EVALUATIONS = (
     Evaluation(
-        name="agreement", reads="task", run=report, refuses=minimal_pairs.REFUSED,
+        name="agreement", reads="task", run=report, refuses=minimal_pairs.REFUSED, names_tower=True,
         help="the form of a verb that agrees with its subject (Linzen, Gulordava, Marvin)",
     ),
 )  # fmt: skip
