@@ -120,7 +120,9 @@ start() {
   for node in "${nodes[@]}"; do
     gcloud compute tpus tpu-vm scp "$files/ptm-run.sh" "${copied[@]}" "$node:" "${where[@]}" --worker=all || return 1
   done
-  everywhere 'rm -f ptm.status; setsid nohup bash ptm-run.sh > ptm.out 2>&1 < /dev/null & sleep 1'
+  # The number is written here too: a host that starts slowly must not look new, and be started twice.
+  # shellcheck disable=SC2016 # the workers are to expand it
+  everywhere 'rm -f ptm.status; setsid nohup bash ptm-run.sh > ptm.out 2>&1 < /dev/null & echo $! > ptm.pid; sleep 1'
 }
 
 # SIGTERM to all nodes, time to save, and the end of what is left.
