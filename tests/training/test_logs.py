@@ -100,6 +100,19 @@ def test_tensorboard(tmp_path):
     assert tags == 5
 
 
+def test_tensorboard_imports_no_torch(tmp_path, monkeypatch):
+    pytest.importorskip("tensorboardX")
+    for name in [*sys.modules]:
+        if name.partition(".")[0] in ("torch", "tensorboardX"):
+            monkeypatch.delitem(sys.modules, name)
+    (tmp_path / "torch.py").write_text("raise AssertionError('torch was imported')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with logs.RunLog(tmp_path) as log:
+        log.resume(0)
+        write(log, [1])
+    assert list((tmp_path / "tensorboard").iterdir()) and "torch" not in sys.modules
+
+
 def test_no_tensorboard_is_no_error(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with logs.RunLog(tmp_path) as log:

@@ -8,12 +8,14 @@ hides them, Weights & Biases keeps them. `WRITERS` has them by name.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import importlib.util
 import os
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -67,7 +69,8 @@ class TensorBoard:
     """Events in WORKDIR/tensorboard (tensorboardX)."""
 
     def __init__(self, workdir: Path, step: int, name: str = ""):
-        from tensorboardX import SummaryWriter
+        with _not_imported("torch"):  # which tensorboardX imports for tensors, in 1.6 s
+            from tensorboardX import SummaryWriter
 
         self._board = SummaryWriter(str(workdir / "tensorboard"), purge_step=step + 1)
 
@@ -77,6 +80,19 @@ class TensorBoard:
 
     def close(self) -> None:
         self._board.close()
+
+
+@contextlib.contextmanager
+def _not_imported(package: str) -> Iterator[None]:
+    """An optional import of a package fails inside, unless the package is there already."""
+    absent = package not in sys.modules
+    if absent:
+        sys.modules[package] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if absent:
+            del sys.modules[package]
 
 
 class Wandb:
