@@ -33,6 +33,7 @@ from ptm_jax.nn.heads.text_vector import Pooling
 from ptm_jax.runs import growing, writing
 
 if TYPE_CHECKING:
+    from ptm_jax.inference.saliency.html_pages import Page
     from ptm_jax.inference.words.triple_models import TripleModel
 
 
@@ -269,6 +270,20 @@ class Pretrained(ArrayModel):
         return triple_models.of_system(
             self.system, self.params, self._tokenizer(), self.system.name
         )
+
+    def view(self, text: str, by: str = "saliency", **options: Any) -> Page:
+        """Returns a page about a text, which a notebook shows and `page.write("page.html")` writes.
+
+        by       "saliency": the tokens that a prediction rests on; "attention": the maps of all
+                 heads; "neurons": queries, keys and their products; "contexts": the nearest tokens
+                 of `sentences=[...]`, lists of words
+        options  those of the view (`inference.saliency.views`)
+
+        Raises UserError for a model that a view does not fit.
+        """
+        from ptm_jax.inference.saliency import views
+
+        return views.view(self, *inputs.texts_of([text]), by, **options)
 
     def perplexity(self, texts: Sequence[str], batch_size: int = 32) -> np.ndarray:
         """Returns the perplexity [n] of each text under a causal model.

@@ -57,7 +57,7 @@ class Args:
     rank: options.Number = None
     """structural: rank of the probe (default: the width of the states)."""
     out: options.Path = None
-    """Folder for probe.json and probe.png."""
+    """Folder for probe.json, probe.png and the page probe.html."""
     tower: options.Text = None
     """The network to probe if the model has several, as "generator" of ELECTRA (default: main)."""
     batch: Annotated[int, tyro.conf.arg(metavar="N")] = 32
@@ -72,6 +72,7 @@ def run(args: Args) -> int:
     """Probes, and prints a table with a row for each layer."""
     from ptm_jax.core.errors import UserError
     from ptm_jax.inference.loading import load
+    from ptm_jax.inference.saliency import curve_pages
     from ptm_jax.runs.run import best_checkpoint
     from ptm_jax.tasks.probes import probing
 
@@ -102,6 +103,8 @@ def run(args: Args) -> int:
         out = Path(args.out)
         out.mkdir(parents=True, exist_ok=True)
         (out / "probe.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf8")
-        probing.draw(answer, f"{Path(args.model).name}: {subject}", out / "probe.png")
-        lines.append(f"in {args.out}: probe.json, probe.png")
+        title = f"{Path(args.model).name}: {subject}"
+        probing.draw(answer, title, out / "probe.png")
+        curve_pages.curve_page(title, layers, answer.baselines).write(out / "probe.html")
+        lines.append(f"in {args.out}: probe.json, probe.png, probe.html")
     return options.report(document, "\n".join(lines), args.json)

@@ -1,41 +1,62 @@
-"""View what a prediction rests on, or the attention of a text: a page of HTML.
+"""View a model on a text, or the results of a probe or an attack: a page of HTML.
 
 Example:
   ptm view MODEL --text "a long but very funny story" --out page.html
   ptm view MODEL --text "Paris is the [MASK] of France" --target capital --out page.html
-  ptm view MODEL --text "the trophy does not fit into the case" --by attention --out page.html
   ptm view MODEL --text "..." --methods occlusion integrated_gradients --json
+  ptm view MODEL --text "the trophy does not fit into the case" --by attention --out page.html
+  ptm view MODEL --text "the trophy does not fit into the case" --by neurons --out page.html
+  ptm view MODEL --text "the bank of the river" --by contexts --data corpus.txt --out page.html
+  ptm view probes/structural --by curves --out page.html
+  ptm view attack.csv --by pairs --out page.html
 
-The prediction is a class of a classifier, or the word at the [MASK] of a masked language model. The
-page opens without a network. Its table has the faithfulness of each method for this text. Believe
-the method without whose tokens the prediction falls, and with whose tokens alone it stays. The page
-of --by attention has all heads of all layers.
+A page opens without a network, at any width, and by keyboard. saliency: which tokens a prediction
+rests on: a class of a classifier, or the word at the [MASK] of a masked language model. Its table
+has the faithfulness of each method for this text. Believe the method without whose tokens the
+prediction falls, and with whose tokens alone it stays.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from ptm_jax.cli import options
 
+if TYPE_CHECKING:
+    from ptm_jax.inference.saliency.context_pages import Sentence
+    from ptm_jax.inference.saliency.html_pages import Page
+
 DEFAULT = ("integrated_gradients", "gradient_input", "gradient", "occlusion")
+OPTIONS: Mapping[str, Sequence[str]] = {
+    "saliency": ("target", "methods", "steps", "samples", "seed"),
+    "attention": (),
+    "neurons": (),
+    "contexts": ("data", "layer", "top"),
+    "curves": (),
+    "pairs": (),
+}
+"""{view: its options}."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Args:
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """A workdir, or a checkpoint: a classifier or a masked language model; with --by attention any
-    encoder with attention."""
-    text: Annotated[str, tyro.conf.arg(metavar="TEXT")]
+    """A workdir, or a checkpoint: for saliency a classifier or a masked language model, else any
+    encoder. curves: the folder of `ptm probe --out`. pairs: a table (.csv, .tsv, .jsonl) with
+    original_text and perturbed_text, as TextAttack writes it."""
+    text: options.Text = None
     """The text; with [MASK] for a masked language model."""
-    by: Literal["saliency", "attention"] = "saliency"
-    """saliency: scores of tokens for a prediction. attention: the maps of every head."""
+    by: Literal["saliency", "attention", "neurons", "contexts", "curves", "pairs"] = "saliency"
+    """saliency: scores of tokens for a prediction. attention: the maps of every head. neurons: the
+    queries and keys of every head, and their products. contexts: the tokens of --data that are
+    nearest to each token. curves: the figures of a probe. pairs: the texts of an attack."""
     target: options.Text = None
-    """The class or the word to explain (default: the most probable one)."""
+    """saliency: the class or the word to explain (default: the most probable one)."""
     methods: Annotated[tuple[str, ...], tyro.conf.arg(metavar="METHOD ...")] = DEFAULT
     """gradient, gradient_input, integrated_gradients, smooth_gradient, occlusion, lime."""
     steps: Annotated[int, tyro.conf.arg(metavar="N")] = 50
@@ -44,89 +65,152 @@ class Args:
     """Texts with missing tokens of lime."""
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """Seed of smooth_gradient and lime."""
+    data: options.Path = None
+    """contexts: sentences, one a line, or CoNLL-U (.conllu), whose tags the page counts."""
+    layer: options.Number = None
+    """contexts: one layer with each of its heads (default: the states and contexts of all)."""
+    top: Annotated[int, tyro.conf.arg(metavar="N")] = 20
+    """contexts: neighbours of a token."""
     out: options.Path = None
     """The page to write (.html)."""
     json: options.Flag = False
-    """Print one JSON document: target, prediction, tokens, methods."""
+    """Print one JSON document: the numbers of the view."""
 
 
 def run(args: Args) -> int:
-    """Explains a prediction, prints the tokens by method, and writes the page."""
+    """Makes the page, prints its numbers, and writes it."""
+    from ptm_jax.core.errors import UserError
+    from ptm_jax.inference.saliency import html_pages
+
+    if args.out is not None:
+        html_pages.check_ending(args.out)
+    others = [name for names in OPTIONS.values() for name in names if name not in OPTIONS[args.by]]
+    if flags := options.given(args, others):
+        name = flags[0].removeprefix("--")
+        owner = next(view for view, names in OPTIONS.items() if name in names)
+        raise UserError(f"{flags[0]} is for --by {owner}; leave it out")
+    if (args.text is None) != (args.by in RESULTS):
+        raise UserError(
+            f"--by {args.by} shows results; leave --text out" if args.by in RESULTS
+            else f"--by {args.by} needs a text; give it as --text TEXT"
+        )  # fmt: skip
+    page = RESULTS[args.by](args) if args.by in RESULTS else _of_model(args)
+    lines = TABLES[args.by](page.document)
+    if args.out is not None:
+        page.write(args.out)
+        lines.append(f"the page is in {args.out}")
+    return options.report(page.document, "\n".join(lines), args.json)
+
+
+def _of_model(args: Args) -> Page:
     from ptm_jax.core.errors import UserError
     from ptm_jax.inference.loading import load
-    from ptm_jax.inference.saliency import attributions, faithfulness, pages
+    from ptm_jax.inference.saliency import views
     from ptm_jax.runs.run import best_checkpoint
 
-    if min(args.steps, args.samples) < 1 or not args.methods:
-        raise UserError("--steps and --samples must be at least 1, and --methods needs a name")
-    if args.out is not None and Path(args.out).suffix not in (".html", ".htm"):
-        raise UserError(f"--out is {args.out}; the page is a file that ends in .html")
-    if args.by == "attention":
-        return _attention(args)
-    model = load(best_checkpoint(args.model))
-    function = attributions.function_of(model, args.text, args.target)
-    settings = {"steps": args.steps, "samples": args.samples, "seed": args.seed}
-    results = {
-        method: attributions.explained(function, method, **settings) for method in args.methods
-    }
-    figures = {
-        method: faithfulness.faithfulness(function, one.scores) for method, one in results.items()
-    }
-    first = next(iter(results.values()))
-    document = {
-        "target": first.target, "prediction": first.prediction, "tokens": list(first.pieces),
-        "methods": {
-            name: {"scores": one.scores.tolist(), **figures[name]} for name, one in results.items()
-        },
-    }  # fmt: skip
+    settings = {name: vars(args)[name] for name in OPTIONS[args.by]}
+    if "data" in settings:
+        if (file := settings.pop("data")) is None:
+            raise UserError("--by contexts needs sentences; give a file as --data FILE")
+        settings["sentences"] = _sentences(Path(file))
+    return views.view(load(best_checkpoint(args.model)), args.text, args.by, **settings)
+
+
+def _sentences(file: Path) -> list[Sentence]:
+    """The words of each line, or the words and their upos of CoNLL-U."""
+    from ptm_jax.inference.saliency.context_pages import Sentence
+    from ptm_jax.inference.streams.lines import Source
+    from ptm_jax.tasks.probes import probe_data
+
+    if file.suffix == ".conllu":
+        upos = probe_data.COLUMNS["upos"]
+        return [
+            Sentence(one.words, [row[upos] for row in one.rows])
+            for one in probe_data.sentences_of(file)
+        ]
+    words = (line.text.split() for line in Source(file).lines())
+    return [Sentence(one) for one in words if one]
+
+
+def _curves(args: Args) -> Page:
+    from ptm_jax.inference.saliency import curve_pages
+
+    return curve_pages.of_file(args.model)
+
+
+def _pairs(args: Args) -> Page:
+    from ptm_jax.inference.saliency import pair_pages
+    from ptm_jax.tasks.formats import tabular
+
+    names = pair_pages.ORIGINAL, pair_pages.CHANGED
+    rows = tabular.rows(args.model, columns=(), needed=[(name,) for name in names])
+    pairs = []
+    for place, row in rows:
+        for name in names:
+            tabular.needed_text(place, row, name)
+        pairs.append(row)
+    return pair_pages.pair_page(Path(args.model).name, pairs)
+
+
+def _saliency_table(document: Mapping[str, Any]) -> list[str]:
+    methods = document["methods"]
     rows = [
-        [piece, *(f"{one.scores[place]:.4f}" for one in results.values())]
-        for place, piece in enumerate(first.pieces)
+        [piece, *(f"{one['scores'][place]:.4f}" for one in methods.values())]
+        for place, piece in enumerate(document["tokens"])
     ]
     rows += [
-        [name, *(f"{figures[method][name]:.4f}" for method in results)]
-        for name in next(iter(figures.values()))
+        [name, *(f"{one[name]:.4f}" for one in methods.values())]
+        for name in next(iter(methods.values()))
+        if name != "scores"
     ]
-    lines = [f"{first.target}: {first.prediction:.4f}", options.table(["token", *results], rows)]
-    if args.out is not None:
-        title = f"{Path(args.model).name}: {first.target}"
-        Path(args.out).write_text(pages.page(title, results, figures), encoding="utf8")
-        lines.append(f"the page is in {args.out}")
-    return options.report(document, "\n".join(lines), args.json)
+    title = f"{document['target']}: {document['prediction']:.4f}"
+    return [title, options.table(["token", *methods], rows)]
 
 
-def _attention(args: Args) -> int:
-    """Writes the page of the attention maps, and prints what each head reads most."""
-    import numpy as np
+def _attention_table(document: Mapping[str, Any]) -> list[str]:
+    rows = [[str(n), *(f"{x:.2f}" for x in row)] for n, row in enumerate(document["bits"], 1)]
+    heads = [f"head {h}" for h in range(1, len(document["bits"][0]) + 1)]
+    return ["bits of a token's attention, by layer", options.table(["layer", *heads], rows)]
 
-    from ptm_jax.core.errors import UserError
-    from ptm_jax.inference.loading import load
-    from ptm_jax.inference.saliency import attention_pages
-    from ptm_jax.runs.run import best_checkpoint
 
-    names = ("target", "methods", "steps", "samples", "seed")
-    if flags := options.given(args, names):
-        raise UserError(f"{flags[0]} is for --by saliency; leave it out")
-    model = load(best_checkpoint(args.model))
-    (ids,) = model.ids_of([args.text])
-    maps = model(ids[None], attention=True, logits=False).attention
-    if maps is None or not maps.shape[2]:
-        raise UserError(f"{model.system.name} has no attention; give an encoder with attention")
-    maps, tokenizer = maps[:, 0], model._tokenizer()
-    pieces = [tokenizer.piece(int(i)) for i in ids]
-    places = np.arange(len(ids))
-    distance = np.abs(places[:, None] - places)
-    entropy = -(maps * np.log2(np.maximum(maps, 1e-12))).sum(-1).mean(-1)
-    document = {
-        "tokens": pieces, "distance": (maps * distance).sum(-1).mean(-1).round(4).tolist(),
-        "bits": entropy.round(4).tolist(),
-    }  # fmt: skip
-    rows = [[str(n), *(f"{x:.2f}" for x in row)] for n, row in enumerate(entropy, 1)]
-    heads = [f"head {h}" for h in range(1, maps.shape[1] + 1)]
-    lines = ["bits of a token's attention, by layer", options.table(["layer", *heads], rows)]
-    if args.out is not None:
-        title = f"{Path(args.model).name}: attention"
-        text = attention_pages.page(title, pieces, maps)
-        Path(args.out).write_text(text, encoding="utf8")
-        lines.append(f"the page is in {args.out}")
-    return options.report(document, "\n".join(lines), args.json)
+def _neuron_table(document: Mapping[str, Any]) -> list[str]:
+    rows = [[str(n), f"{x:.4f}"] for n, x in enumerate(document["difference"], 1)]
+    title = "greatest difference of the softmax of query times key from the model's attention"
+    return [title, options.table(["layer", "difference"], rows)]
+
+
+def _context_table(document: Mapping[str, Any]) -> list[str]:
+    states = [name for name in document["spaces"] if name.startswith("state")]
+    rows = [
+        [piece, *(f"{one['word']} {one['score']:.3f}" for one in near[:5])]
+        for piece, near in zip(document["tokens"], document["spaces"][states[-1]], strict=True)
+    ]
+    head = ["token", *(str(n) for n in range(1, max(map(len, rows), default=1)))]
+    return [f"nearest words, by the {states[-1]}", options.table(head, rows)]
+
+
+def _curve_table(document: Mapping[str, Any]) -> list[str]:
+    layers = document["layers"]
+    rows = [
+        [str(n), *("" if row[n] is None else options.figure(row[n]) for row in layers.values())]
+        for n in range(len(next(iter(layers.values()))))
+    ]
+    return [options.table(["layer", *layers], rows)]
+
+
+def _pair_table(document: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{document['pairs']} pairs, {document['changed']} of them changed, "
+        f"{document['changed_words']:.1%} of the words"
+    ]
+
+
+RESULTS = {"curves": _curves, "pairs": _pairs}
+TABLES = {
+    "saliency": _saliency_table,
+    "attention": _attention_table,
+    "neurons": _neuron_table,
+    "contexts": _context_table,
+    "curves": _curve_table,
+    "pairs": _pair_table,
+}

@@ -1,1 +1,1 @@
-"""Which words of a text a prediction rests on."""
+"""Which tokens of a text a prediction rests on, and pages that show how a model reads a text."""

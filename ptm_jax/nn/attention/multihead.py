@@ -52,8 +52,9 @@ class Attention(slots.Kernel, nn.Module):
     `cache` holds earlier keys and values. The new ones are written at `cache.start`, and the
     queries attend over the whole cache. A cache without a `start` replaces `source` and is returned
     as None. Returns (output [B, Lq, D], probabilities [B, H, Lq, Lk] or None, new cache or None).
-    In place of the probabilities, `expose="scores"` returns the logits before mask and bias, and
-    `expose="heads"` the queries, keys and values (`Projected`), which distillation compares.
+    In place of the probabilities, `expose="scores"` returns the logits before mask and bias,
+    `expose="heads"` the queries, keys and values (`Projected`), which distillation compares, and
+    `expose="contexts"` the outputs of the heads [B, Lq, H, K], before the last layer.
 
     `impl` selects the implementation (`kernels.choice`). Only "reference" returns probabilities;
     "auto" uses it for short rows on a CPU. With a cache every `impl` is "auto". If the layout
@@ -103,7 +104,7 @@ class Attention(slots.Kernel, nn.Module):
     key_heads: int | None = None
     qk_norm: nn.Module | None = None
     cap: float | None = None
-    expose: Literal["probabilities", "scores", "heads"] = "probabilities"
+    expose: Literal["probabilities", "scores", "heads", "contexts"] = "probabilities"
     impl: Impl = "auto"
 
     @property
@@ -165,6 +166,8 @@ class Attention(slots.Kernel, nn.Module):
             probabilities = self.precision.einsum("bqhd,bkhd->bhqk", q, k, jnp.float32) * scale
         elif self.expose == "heads":
             probabilities = Projected(q, k, v, jnp.float32(scale))
+        elif self.expose == "contexts":
+            probabilities = heads
         heads = constrain(heads, "rows", "length", "heads", None)
         return stream(self._layer("out", self.width, axes=2)(heads)), probabilities, cache
 

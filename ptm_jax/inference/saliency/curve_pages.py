@@ -1,0 +1,51 @@
+"""A page of the curves of probes: figures by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import read_json
+from ptm_jax.inference.saliency.html_pages import Page
+
+FILE = "probe.json"
+
+
+def curve_page(
+    title: str, layers: Mapping[str, Sequence[float]], baselines: Mapping[str, float]
+) -> Page:
+    """Returns the page of {figure: its values by layer} and {baseline: value}.
+
+    Figures with values outside of -1 to 1, as bits, are in plots of their own.
+    """
+    data = {
+        "layers": {name: [_number(x) for x in row] for name, row in layers.items()},
+        "baselines": {name: _number(value) for name, value in baselines.items()},
+    }
+    about = "Point at a layer, or move by the arrow keys. Layer 0 has the embeddings."
+    return Page(title, "curves", data, about, data)
+
+
+def of_file(path: str | Path) -> Page:
+    """Returns the page of the figures that `ptm probe --out` wrote. Raises UserError."""
+    path = Path(path)
+    path = path / FILE if path.is_dir() else path
+    if not path.is_file():
+        raise UserError(f"{path} is no file; give the folder of `ptm probe --out`")
+    fields = read_json(path, "the figures of a probe")
+    rows = fields.get("layers") if isinstance(fields, dict) else None
+    if not isinstance(rows, dict) or not rows or not all(map(_is_row, rows.values())):
+        raise UserError(f"{path} has no figures by layer; give the folder of `ptm probe --out`")
+    title = f"{path.absolute().parent.name}: {fields.get('label') or fields.get('by')}"
+    return curve_page(title, rows, fields.get("baselines") or {})
+
+
+def _number(value: float | None) -> float | None:
+    return float(value) if value is not None and np.isfinite(value) else None
+
+
+def _is_row(row: object) -> bool:
+    return isinstance(row, list) and all(isinstance(x, int | float | None) for x in row)

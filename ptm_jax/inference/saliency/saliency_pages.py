@@ -1,0 +1,45 @@
+"""A page of the saliency of a text by several methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ptm_jax.inference.saliency.attributions import Attribution
+from ptm_jax.inference.saliency.html_pages import Page
+
+
+def page(
+    title: str, results: Mapping[str, Attribution], figures: Mapping[str, Mapping[str, float]]
+) -> Page:
+    """Returns the page.
+
+    results  {method: the scores of the text}
+    figures  {method: its figures of faithfulness}
+    """
+    first = next(iter(results.values()))
+    data = {
+        "pieces": list(first.pieces),
+        "target": first.target,
+        "mask": first.mask,
+        "methods": [
+            {
+                "name": name,
+                "scores": np.round(one.scores, 6).tolist(),
+                "figures": dict(figures[name]),
+            }
+            for name, one in results.items()
+        ],
+    }
+    document = {
+        "target": first.target, "prediction": first.prediction, "tokens": list(first.pieces),
+        "methods": {
+            name: {"scores": one.scores.tolist(), **figures[name]} for name, one in results.items()
+        },
+    }  # fmt: skip
+    about = (
+        f"Prediction {first.target}: {first.prediction:.4f}. Blue tokens carry it, orange and "
+        "underlined ones speak against it. Choose a method in the table."
+    )
+    return Page(title, "saliency", data, about, document)

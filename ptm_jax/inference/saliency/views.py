@@ -1,0 +1,52 @@
+"""Views of a model on a text, each a page that a notebook shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.inference.saliency import attributions, faithfulness, saliency_pages
+from ptm_jax.inference.saliency.attention_pages import attention_page, neuron_page
+from ptm_jax.inference.saliency.context_pages import Sentence as Sentence
+from ptm_jax.inference.saliency.context_pages import context_page
+from ptm_jax.inference.saliency.html_pages import Page
+
+if TYPE_CHECKING:
+    from ptm_jax.inference.pretrained import Pretrained
+
+DEFAULT = ("integrated_gradients", "gradient_input", "gradient", "occlusion")
+
+
+def saliency_page(
+    model: Pretrained, text: str, *, target: str | None = None, methods: Sequence[str] = DEFAULT,
+    steps: int = attributions.STEPS, samples: int = attributions.SAMPLES, seed: int = 0,
+) -> Page:  # fmt: skip
+    """Returns the page of the scores of a text's tokens by several methods, with the faithfulness
+    of each. Raises UserError."""
+    if min(steps, samples) < 1 or not methods:
+        raise UserError("--steps and --samples must be at least 1, and --methods needs a name")
+    function = attributions.function_of(model, text, target)
+    settings = {"steps": steps, "samples": samples, "seed": seed}
+    results = {name: attributions.explained(function, name, **settings) for name in methods}
+    figures = {
+        name: faithfulness.faithfulness(function, one.scores) for name, one in results.items()
+    }
+    title = f"{model.system.name}: {next(iter(results.values())).target}"
+    return saliency_pages.page(title, results, figures)
+
+
+VIEWS: Mapping[str, Callable[..., Page]] = {
+    "saliency": saliency_page,
+    "attention": attention_page,
+    "neurons": neuron_page,
+    "contexts": context_page,
+}
+"""{name: function of (model, text, options of its own) -> page}."""
+
+
+def view(model: Pretrained, text: str, by: str = "saliency", **options: object) -> Page:
+    """Returns the page of one of `VIEWS`. Raises UserError."""
+    if by not in VIEWS:
+        raise unknown("view", by, VIEWS)
+    return VIEWS[by](model, text, **options)
