@@ -22,7 +22,7 @@ class Browser:
     """One tab. `requests` are the addresses of the last page that are not its own file."""
 
     def __init__(self, read: int, write: int):
-        self.read, self.write, self.rest, self.number = read, write, b"", 0
+        self.read, self.write, self.buffer, self.number = read, write, b"", 0
         self.session = None
         target = self("Target.createTarget", url="about:blank")["targetId"]
         self.session = self("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -41,14 +41,14 @@ class Browser:
 
     def wait(self, wanted) -> dict:
         while True:
-            head, mark, tail = self.rest.partition(b"\0")
+            head, mark, tail = self.buffer.partition(b"\0")
             if not mark:
                 piece = os.read(self.read, 1 << 16)
                 if not piece:
                     raise EOFError("the browser has ended")
-                self.rest += piece
+                self.buffer += piece
                 continue
-            self.rest, answer = tail, json.loads(head)
+            self.buffer, answer = tail, json.loads(head)
             if answer.get("method") == "Network.requestWillBeSent":
                 self.requests.append(answer["params"]["request"]["url"])
             if "error" in answer:

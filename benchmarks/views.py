@@ -30,7 +30,7 @@ from ptm_jax.inference.saliency import (
     curve_pages,
     pair_pages,
     saliency_pages,
-    views,
+    text_pages,
 )
 from ptm_jax.inference.saliency.html_pages import Page
 
@@ -73,9 +73,9 @@ def pages(words: list[str]) -> dict[str, Page]:
         for n in range(1, len(words))
     ]
     return {
-        "attention": views.view(model, text, "attention"),
-        "neurons": views.view(model, text, "neurons"),
-        "contexts": views.view(model, text, "contexts", sentences=sentences),
+        "attention": text_pages.view(model, text, "attention"),
+        "neurons": text_pages.view(model, text, "neurons"),
+        "contexts": text_pages.view(model, text, "contexts", sentences=sentences),
         "saliency": saliency_pages.page("saliency", scores, figures),
         "curves": curve_pages.curve_page("curves", curves, {"most frequent label": 0.3}),
         "pairs": pair_pages.pair_page("pairs", rows),

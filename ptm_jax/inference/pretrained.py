@@ -277,13 +277,13 @@ class Pretrained(ArrayModel):
         by       "saliency": the tokens that a prediction rests on; "attention": the maps of all
                  heads; "neurons": queries, keys and their products; "contexts": the nearest tokens
                  of `sentences=[...]`, lists of words
-        options  those of the view (`inference.saliency.views`)
+        options  those of the view (`inference.saliency.text_pages`)
 
         Raises UserError for a model that a view does not fit.
         """
-        from ptm_jax.inference.saliency import views
+        from ptm_jax.inference.saliency import text_pages
 
-        return views.view(self, *inputs.texts_of([text]), by, **options)
+        return text_pages.view(self, *inputs.texts_of([text]), by, **options)
 
     def perplexity(self, texts: Sequence[str], batch_size: int = 32) -> np.ndarray:
         """Returns the perplexity [n] of each text under a causal model.

@@ -105,7 +105,7 @@ def run(args: Args) -> int:
 def _of_model(args: Args) -> Page:
     from ptm_jax.core.errors import UserError
     from ptm_jax.inference.loading import load
-    from ptm_jax.inference.saliency import views
+    from ptm_jax.inference.saliency import text_pages
     from ptm_jax.runs.run import best_checkpoint
 
     settings = {name: vars(args)[name] for name in OPTIONS[args.by]}
@@ -113,7 +113,7 @@ def _of_model(args: Args) -> Page:
         if (file := settings.pop("data")) is None:
             raise UserError("--by contexts needs sentences; give a file as --data FILE")
         settings["sentences"] = _sentences(Path(file))
-    return views.view(load(best_checkpoint(args.model)), args.text, args.by, **settings)
+    return text_pages.view(load(best_checkpoint(args.model)), args.text, args.by, **settings)
 
 
 def _sentences(file: Path) -> list[Sentence]:

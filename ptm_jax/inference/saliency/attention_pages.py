@@ -108,10 +108,10 @@ def neuron_page(model: Pretrained, text: str) -> Page:
     layers, count, _, width = queries.shape
     data = {"pieces": pieces, "shape": [layers, count, length, width], "scale": scale}
     for name, array in (("queries", queries), ("keys", keys)):
-        most = np.maximum(np.abs(array).max(-1), 1e-12)
-        numbers = np.rint(array / most[..., None] * 127).astype(np.int8)
+        largest = np.maximum(np.abs(array).max(-1), 1e-12)
+        numbers = np.rint(array / largest[..., None] * 127).astype(np.int8)
         data[name] = [packed(layer) for layer in numbers]
-        data[f"most_{name}"] = [packed(layer.astype("<f4")) for layer in most]
+        data[f"most_{name}"] = [packed(layer.astype("<f4")) for layer in largest]
     document = {"tokens": pieces, "scale": scale, "difference": error.round(4).tolist()}
     return Page(f"{model.system.name}: neurons", "neurons", data, about, document)
 
