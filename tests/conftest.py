@@ -22,6 +22,8 @@ import numpy as np
 import pytest
 from _pytest.skipping import evaluate_skip_marks
 
+from support import compiled_once
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["XDG_STATE_HOME"] = states = tempfile.mkdtemp(prefix="ptm-states-")  # runs of the tests
@@ -46,6 +48,9 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
     atexit.register(shutil.rmtree, programs, ignore_errors=True)
+if "PTM_TEST_LIBRARIES" not in os.environ:  # as the programs: compiled once for all processes
+    os.environ |= compiled_once.environment(tempfile.mkdtemp(prefix="ptm-libraries-"))
+    atexit.register(shutil.rmtree, os.environ["PTM_TEST_LIBRARIES"], ignore_errors=True)
 
 # Tracing makes millions of small objects that live on: looking through them for garbage takes a
 # sixth of a test's time.

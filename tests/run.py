@@ -25,6 +25,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from support import compiled_once
+
 ROOT = Path(__file__).resolve().parents[1]
 MARKERS = "full and not training"
 OPTIMISED = ("tests/systems", "tests/training", "tests/bench", "tests/convert/test_minilm.py")
@@ -161,6 +163,7 @@ def run_all(chosen: list[Part], command: list[str], jobs: int) -> int:
     begin = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="ptm-programs-") as programs,
+        tempfile.TemporaryDirectory(prefix="ptm-libraries-") as libraries,
         concurrent.futures.ThreadPoolExecutor(jobs) as pool,
     ):
         # The parts share the programs that they compile, and share them with nobody else.
@@ -169,6 +172,7 @@ def run_all(chosen: list[Part], command: list[str], jobs: int) -> int:
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
             **os.environ,
+            **compiled_once.environment(libraries),
         }
 
         def next_part(part: Part) -> Result:
