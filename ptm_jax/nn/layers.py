@@ -132,8 +132,9 @@ class Dense(nn.Module):
     With the parameter `thin`, the kernel in the type of products, `kernels.thin` computes it.
 
     With an int8 kernel and the parameter `kernel_scale` it computes an integer product
-    (`kernels.integers`). With the parameter `kernel_seen` it rounds x as such a product would, and
-    returns its observation of x as this parameter's gradient.
+    (`kernels.integers`); the parameter `panels` is such a kernel in its order. With the parameter
+    `kernel_seen` it rounds x as such a product would, and returns its observation of x as this
+    parameter's gradient.
     """
 
     logical_axes = {"kernel": ("width", None), "bias": (None,)}
@@ -158,6 +159,9 @@ class Dense(nn.Module):
             y = thin.product(x.reshape(-1, size).astype(kind), kernel.reshape(size, -1))
             y = y.astype(kind).reshape(*x.shape[: x.ndim - self.axes], *kernel.shape[self.axes :])
             return add_bias(y, self.param("bias", Zeros(), features)) if self.bias else y
+        if self.has_variable("params", "panels"):
+            bias = self.param("bias", Zeros(), features) if self.bias else None
+            return self._integers(x, self.get_variable("params", "panels"), features, bias)
         kernel = self.param("kernel", self.initializer, (*x.shape[x.ndim - self.axes :], *features))
         bias = self.param("bias", Zeros(), features) if self.bias else None
         if self.has_variable("params", "kernel_seen"):
@@ -166,25 +170,30 @@ class Dense(nn.Module):
             )
             x = integers.observed(x, *observations)
         if self.has_variable("params", "kernel_scale"):
+            if product:
+                size = math.prod(kernel.shape[: self.axes])
+                return self._integers(x, kernel.reshape(size, -1), features, bias)
             scale, offset = (
                 self.get_variable("params", f"kernel_{name}") for name in ("scale", "offset")
             )
-            if product:
-                return self._whole(x, kernel, scale, offset, bias)
             kernel = kernel.astype(jnp.float32) * scale + (0.0 if offset is None else offset)
         if not product:
             return kernel, bias
         y = self.precision.dense(x, kernel, self.axes)
         return y if bias is None else add_bias(y, bias)
 
-    def _whole(self, x, kernel, *columns):
-        """Returns the product with an integer kernel. `columns`: scale, offset and bias, or
-        None."""
-        rows, size = x.shape[: x.ndim - self.axes], math.prod(kernel.shape[: self.axes])
-        scale, offset, bias = (None if leaf is None else leaf.reshape(-1) for leaf in columns)
-        inputs, flat = self.get_variable("params", "kernel_inputs"), kernel.reshape(size, -1)
-        y = integers.product(x.reshape(-1, size), flat, scale, inputs, offset=offset, bias=bias)
-        return y.reshape(*rows, *kernel.shape[self.axes :]).astype(self.precision.dtype)
+    def _integers(self, x, kernel, features, bias):
+        """Returns the product with an integer kernel [K, N], or its `Panels`."""
+        scale, offset, inputs = (
+            self.get_variable("params", f"kernel_{name}") for name in ("scale", "offset", "inputs")
+        )
+        scale, offset, bias = (
+            None if leaf is None else leaf.reshape(-1) for leaf in (scale, offset, bias)
+        )
+        rows = x.shape[: x.ndim - self.axes]
+        flat = x.reshape(math.prod(rows), -1)
+        y = integers.product(flat, kernel, scale, inputs, offset=offset, bias=bias)
+        return y.reshape(*rows, *features).astype(self.precision.dtype)
 
 
 def for_few_rows(params, rows: int, parts: int, dtype):

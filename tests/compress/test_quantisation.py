@@ -93,6 +93,10 @@ def test_a_product_is_its_definition(shape, portable):
         with integers.portable() if portable else jax.disable_jit(False):
             found = integers.product(x, kernel, scale, inputs, offset=offset, bias=bias)
         np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-5 * np.abs(right).max())
+        if panels := integers.panels(kernel):
+            with integers.portable() if portable else jax.disable_jit(False):
+                ordered = integers.product(x, panels, scale, inputs, offset=offset, bias=bias)
+            np.testing.assert_array_equal(ordered, found)
 
 
 @pytest.mark.full

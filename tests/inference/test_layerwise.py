@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from ptm_jax import systems
+from ptm_jax.compress.quantisation.quantisation import Int8
 from ptm_jax.convert import checkpoint
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.towers import Tower
 from ptm_jax.inference.layerwise import layerwise
+from ptm_jax.kernels import integers
 from ptm_jax.nn import blocks
 from support.tiny_models import drawn
 
@@ -31,6 +33,25 @@ def test_layers_apart_give_the_numbers_of_the_stack(name, monkeypatch):
         jax.jit(lambda tree: vars(Tower(module, tree)(batch)))(tree) for tree in (params, parts)
     )
     assert jax.tree.structure(whole) == jax.tree.structure(apart)
+    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(apart), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.full
+def test_int8_matrices_get_the_order_of_their_product(monkeypatch):
+    """Attention's kernels have an axis of heads."""
+    monkeypatch.setattr(blocks, "UNROLLED", 12)
+    system = systems.get("bert_tiny")
+    module, batch = system.towers["main"], checkpoint.example(system)
+    params = Int8().whole(drawn(system))["main"]
+    parts = layerwise(module, params)
+    block = parts["encoder"]["stack"]["block"]["0"]
+    if integers.panels(np.ones((4, 4), np.int8)) is None:
+        pytest.skip("the product has no use for panels here")
+    assert "panels" in block["attention"]["query"] and "kernel" not in block["attention"]["out"]
+    whole, apart = (
+        jax.jit(lambda tree: vars(Tower(module, tree)(batch)))(tree) for tree in (params, parts)
+    )
     for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(apart), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 

@@ -20,9 +20,10 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ptm_jax.core.constraint import current
-from ptm_jax.core.types import Array
+from ptm_jax.core.types import Array, record, static
 from ptm_jax.kernels import native
 
 TARGET = "ptm_integers_product"
@@ -81,16 +82,46 @@ def rounded(x: Array, inputs: Array) -> tuple[Array, Array]:
     return jnp.clip(jnp.round(x * (inputs[1] / largest)), -inputs[1], inputs[1]), step
 
 
+@record
+class Panels:
+    """A kernel [K, N] int8 in the order in which a CPU's product reads it.
+
+    panels   [N', K', 32, 4] int8: panel, rows, column, row; zeros where the kernel has no number
+    middle   [32 N'] int32, 128 times the sum of each column
+    columns  N
+    """
+
+    panels: Array
+    middle: Array
+    columns: int = static()
+
+
+def panels(kernel: np.ndarray) -> Panels | None:
+    """Returns a kernel [K, N] int8 in panels, or None where the product here has no use for them:
+    they spare it a copy of the kernel in each call, which a batch of few rows feels most."""
+    if refusal() or native.refusal(SOURCE, "ptm_integers_panels"):
+        return None
+    width = native.library(SOURCE).ptm_integers_columns()  # type: ignore[union-attr]
+    if not width:
+        return None
+    rows, columns = kernel.shape
+    padded = np.pad(np.asarray(kernel), ((0, -rows % 4), (0, -columns % width)))
+    parts = padded.reshape(-1, 4, padded.shape[1] // width, width).transpose(2, 0, 3, 1)
+    middle = 128 * padded.sum(0, dtype=np.int32)
+    return Panels(jnp.asarray(np.ascontiguousarray(parts)), jnp.asarray(middle), columns)
+
+
 def product(
     x: Array,
-    kernel: Array,
+    kernel: Array | Panels,
     scale: Array,
     inputs: Array,
     *,
     offset: Array | None = None,
     bias: Array | None = None,
 ):
-    """Returns y [M, N] float32 of x [M, K] and a kernel [K, N] int8 (module's formula).
+    """Returns y [M, N] float32 of x [M, K] and a kernel [K, N] int8 (module's formula), which may
+    lie in `panels`.
 
     scale   [N], value of one step of a column
     inputs  [2], range and levels of x (`step_of`)
@@ -100,9 +131,15 @@ def product(
     x = x.astype(jnp.float32)
     if refusal() is None:
         none = jnp.zeros((0,), jnp.float32)
-        shape = jax.ShapeDtypeStruct((x.shape[0], kernel.shape[1]), jnp.float32)
-        added = none if offset is None else offset, none if bias is None else bias
-        return jax.ffi.ffi_call(TARGET, shape)(x, kernel, scale, inputs, *added)
+        shape = jax.ShapeDtypeStruct((x.shape[0], len(scale)), jnp.float32)
+        more = scale, inputs, none if offset is None else offset, none if bias is None else bias
+        if isinstance(kernel, Panels):
+            call = jax.ffi.ffi_call("ptm_integers_panels", shape)
+            return call(x, kernel.panels, kernel.middle, *more)
+        return jax.ffi.ffi_call(TARGET, shape)(x, kernel, *more)
+    if isinstance(kernel, Panels):
+        whole = kernel.panels.transpose(1, 3, 0, 2).reshape(-1, kernel.middle.size)
+        kernel = whole[: x.shape[1], : kernel.columns]
     q, step = rounded(x, inputs)
     if _portable.get() == "float32":
         sums = jnp.matmul(q, kernel.astype(jnp.float32), precision="highest")

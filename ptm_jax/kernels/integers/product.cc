@@ -153,6 +153,7 @@ struct Work {
   float* y;
   int64_t m, k, n;
   bool biased, shifted;
+  const int32_t* middle;  // of a kernel in panels, as `pack` makes them; null: the kernel is [k, n]
 };
 
 // The greatest magnitude of k numbers.
@@ -258,22 +259,24 @@ static void part(const Work& w, int64_t low, int64_t high, int64_t left, int64_t
   int32_t middle[WIDE];
   for (int64_t r = 0; r < rows; ++r) steps[r] = round_row(w, w.x + (low + r) * w.k, &x[r * wide], wide, &totals[r]);
   for (int64_t column = left; column < right; column += WIDE) {
-    pack(w.kernel, w.k, w.n, column, panel.data(), middle);
+    const Weight* columns = panel.data();
+    const int32_t* middles = middle;
+    if (w.middle) {
+      columns = reinterpret_cast<const Weight*>(w.kernel) + column * wide, middles = w.middle + column;
+    } else {
+      pack(w.kernel, w.k, w.n, column, panel.data(), middle);
+    }
     for (int64_t r = 0; r < rows; r += TALL) {
       int now = int(std::min<int64_t>(TALL, rows - r));
-      tile_of(now, std::make_integer_sequence<int, TALL>{})(w, &x[r * wide], wide, panel.data(), middle, &steps[r], &totals[r],
-                                                            low + r, column);
+      tile_of(now, std::make_integer_sequence<int, TALL>{})(w, &x[r * wide], wide, columns, middles, &steps[r], &totals[r], low + r,
+                                                            column);
     }
   }
 }
 
 using Floats = ffi::Buffer<ffi::F32>;
 
-static ffi::Error product(ffi::ThreadPool pool, Floats x, ffi::Buffer<ffi::S8> kernel, Floats scale, Floats inputs, Floats offset,
-                          Floats bias, ffi::ResultBuffer<ffi::F32> y) {
-  Work w{x.typed_data(),      scale.typed_data(),  bias.typed_data(),    offset.typed_data(),      inputs.typed_data(),
-         kernel.typed_data(), y->typed_data(),     x.dimensions()[0],    x.dimensions()[1],        kernel.dimensions()[1],
-         bias.element_count() > 0, offset.element_count() > 0};
+static ffi::Error computed(ffi::ThreadPool pool, const Work& w) {
   constexpr int64_t least = 4 * 12, most = 16 * 12;  // rows that share a panel
   int64_t threads = std::max<int64_t>(1, pool.num_threads()), each = (w.m + 2 * threads - 1) / (2 * threads);
   int64_t rows = std::min(most, std::max(least, (each + 11) / 12 * 12)), blocks = (w.m + rows - 1) / rows;
@@ -287,11 +290,41 @@ static ffi::Error product(ffi::ThreadPool pool, Floats x, ffi::Buffer<ffi::S8> k
   return ffi::Error::Success();
 }
 
+// The numbers of a kernel [k, n] that `pack` takes for a panel, where panels are bytes; else 0.
+extern "C" int ptm_integers_columns() { return sizeof(Weight) == 1 && GROUP == 4 ? WIDE : 0; }
+
+using Bytes = ffi::Buffer<ffi::S8>;
+using Result = ffi::ResultBuffer<ffi::F32>;
+
+static ffi::Error product(ffi::ThreadPool pool, Floats x, Bytes kernel, Floats scale, Floats inputs, Floats offset, Floats bias, Result y) {
+  return computed(pool, {x.typed_data(), scale.typed_data(), bias.typed_data(), offset.typed_data(), inputs.typed_data(),
+                         kernel.typed_data(), y->typed_data(), x.dimensions()[0], x.dimensions()[1], y->dimensions()[1],
+                         bias.element_count() > 0, offset.element_count() > 0, nullptr});
+}
+
+static ffi::Error panels(ffi::ThreadPool pool, Floats x, Bytes kernel, ffi::Buffer<ffi::S32> middle, Floats scale, Floats inputs,
+                         Floats offset, Floats bias, Result y) {
+  return computed(pool, {x.typed_data(), scale.typed_data(), bias.typed_data(), offset.typed_data(), inputs.typed_data(),
+                         kernel.typed_data(), y->typed_data(), x.dimensions()[0], x.dimensions()[1], y->dimensions()[1],
+                         bias.element_count() > 0, offset.element_count() > 0, middle.typed_data()});
+}
+
 XLA_FFI_DEFINE_HANDLER_SYMBOL(ptm_integers_product, product,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
                                   .Arg<Floats>()
-                                  .Arg<ffi::Buffer<ffi::S8>>()
+                                  .Arg<Bytes>()
+                                  .Arg<Floats>()
+                                  .Arg<Floats>()
+                                  .Arg<Floats>()
+                                  .Arg<Floats>()
+                                  .Ret<Floats>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(ptm_integers_panels, panels,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<Floats>()
+                                  .Arg<Bytes>()
+                                  .Arg<ffi::Buffer<ffi::S32>>()
                                   .Arg<Floats>()
                                   .Arg<Floats>()
                                   .Arg<Floats>()
