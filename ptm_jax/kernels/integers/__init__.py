@@ -138,8 +138,8 @@ def product(
             return call(x, kernel.panels, kernel.middle, *more)
         return jax.ffi.ffi_call(TARGET, shape)(x, kernel, *more)
     if isinstance(kernel, Panels):
-        whole = kernel.panels.transpose(1, 3, 0, 2).reshape(-1, kernel.middle.size)
-        kernel = whole[: x.shape[1], : kernel.columns]
+        padded = kernel.panels.transpose(1, 3, 0, 2).reshape(-1, kernel.middle.size)
+        kernel = padded[: x.shape[1], : kernel.columns]
     q, step = rounded(x, inputs)
     if _portable.get() == "float32":
         sums = jnp.matmul(q, kernel.astype(jnp.float32), precision="highest")
