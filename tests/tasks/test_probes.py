@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 from scipy.sparse.csgraph import shortest_path
+from scipy.stats import spearmanr
 from sklearn.metrics import log_loss
 
 import ptm_jax
@@ -91,6 +92,11 @@ def test_distances_edges_and_correlations():
     exact = ParsedStates(
         np.array([[[0.0]], [[1.0]], [[2.0]], [[3.0]]]), (-1, 0, 1, 2), marks & False
     )
+    rows = draw.integers(0, 5, (2, 6, 7)).astype(float)
+    wanted = [
+        [spearmanr(row, gold).statistic for row, gold in zip(t, rows[0], strict=True)] for t in rows
+    ]
+    np.testing.assert_allclose(tree_probes._spearman(rows, rows[0]), wanted, rtol=1e-12)
     scores = tree_probes.distance_scores([exact], np.ones((1, 1, 1)))
     assert scores["uuas"][0] == 1.0 and np.isnan(scores["dspr"][0])  # shorter than five words
 
