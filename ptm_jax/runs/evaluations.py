@@ -39,6 +39,12 @@ class Request:
     languages: tuple[str, ...] = ()
     method: str = "3cosadd"
     speed: float | None = None
+    by: str = "piece"
+    top: tuple[int, ...] = (1, 10)
+    filter: str | None = None
+    prompts: tuple[str, ...] = ()
+    train: tuple[str, ...] = ()
+    entities: str | None = None
     progress: Callable[[], Any] = contextlib.nullcontext
 
 
@@ -68,7 +74,7 @@ class Evaluation:
              fields {option}, {task} and {model}
     help     one line for `ptm list --uses`; "": not listed there
     names_columns  whether it takes --text-column and --label-column
-    names_tower    whether it takes --tower
+    takes    options that only the evaluations which name them take
     """
 
     name: str
@@ -77,4 +83,4 @@ class Evaluation:
     refuses: tuple[tuple[tuple[str, ...], str], ...] = ()
     help: str = ""
     names_columns: bool = False
-    names_tower: bool = False
+    takes: tuple[str, ...] = ()

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from ptm_jax.runs.evaluations import Evaluation
 from ptm_jax.tasks import bilingual, clustering, completion, properties, searching, wordsets
-from ptm_jax.tasks.clozes import human_answers, minimal_pairs, stored_facts, verb_forms
+from ptm_jax.tasks.clozes import (
+    commonsense,
+    human_answers,
+    minimal_pairs,
+    relation_induction,
+    stored_facts,
+    verb_forms,
+)
 
 
 def kinds() -> tuple[Evaluation, ...]:
     """Returns the evaluations of word vectors, graphs, searches and clusters, and cloze tests."""
-    clozes = minimal_pairs, verb_forms, human_answers, stored_facts
+    clozes = minimal_pairs, verb_forms, human_answers, stored_facts, commonsense, relation_induction
     modules = wordsets, properties, bilingual, completion, searching, clustering, *clozes
     return tuple(evaluation for module in modules for evaluation in module.EVALUATIONS)

@@ -3,7 +3,6 @@ the recorded logits of Goldberg's BERT."""
 
 import dataclasses
 import json
-import types
 from pathlib import Path
 
 import jax
@@ -16,7 +15,9 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.inference.likelihoods import cloze_scores
 from ptm_jax.objectives.text.detection import RTD
 from ptm_jax.tasks.clozes import human_answers, minimal_pairs, stored_facts, verb_forms
+from ptm_jax.tasks.clozes.fact_data import Settings
 from support import tiny_checkpoint
+from support.planned_model import planned
 
 GOLDBERG = Path(__file__).parents[1] / "golden" / "agreement_gulordava.json"
 
@@ -33,23 +34,7 @@ def scored(monkeypatch):
     """`scored(probabilities)`: a model with one token for each word, and the probability of a word
     at the mask of a text."""
 
-    def model_of(probabilities):
-        words = sorted({word for row in probabilities.values() for word in row})
-
-        def at_masks(model, texts, batch=0):
-            for text in texts:
-                row = [probabilities[text].get(word, 1e-9) for word in words]
-                yield np.log(np.array(row))
-
-        def token_of(model, word, text=""):
-            return words.index(word) if word in words else None
-
-        monkeypatch.setattr(cloze_scores, "at_masks", at_masks)
-        monkeypatch.setattr(cloze_scores, "detects", lambda model: False)
-        monkeypatch.setattr(cloze_scores, "token_of", token_of)
-        return types.SimpleNamespace(causal=False)
-
-    return model_of
+    return lambda probabilities: planned(monkeypatch, probabilities)
 
 
 def log_probabilities(model, ids):
@@ -143,9 +128,10 @@ def test_a_detector_of_replaced_tokens_scores_sentences_and_verbs(tmp_path, caps
     metrics = json.loads(capsys.readouterr().out)["metrics"]
     assert metrics["accuracy"] == float(both[0] > both[1])
     assert main([*command[:3], "sts", *command[4:], "--tower", "main"]) == 1
-    assert "--tower is for the tasks" in capsys.readouterr().err
+    assert "--tower is for --task" in capsys.readouterr().err
 
 
+@pytest.mark.status("ptm evaluate --task agreement", "matches")
 def test_goldbergs_recorded_logits_give_his_table(scored, tmp_path):
     """bert-base-uncased on Gulordava's sentences: his script's shares for each number of
     attractors, without "is" and "are" and verbs of several pieces."""
@@ -198,6 +184,7 @@ def test_sentences_of_linzen_and_of_marvin(tmp_path):
         verb_forms.items_of(tmp_path / "a.text")
 
 
+@pytest.mark.status("ptm evaluate --task ettinger", "matches")
 def test_ettingers_figures_by_hand(scored, tmp_path):
     """Two items of each suite: expected words, pairs, the margin of 0.01, and the articles."""
     (tmp_path / "c.tsv").write_text(
@@ -264,13 +251,15 @@ def test_precision_of_facts_by_hand(scored, tmp_path):
         "Rome? Paris is in [MASK].": {"Italy": 0.9},
     })  # fmt: skip
     read = stored_facts.facts_of(file)
-    figures, left = stored_facts.measured(model, read, None, 8)
-    assert left == 1 and figures == pytest.approx({
+    figures, left = stored_facts.measured(model, read, Settings(common="Italy"))
+    assert left == 1 and figures.pop("negated: rank correlation") < 1
+    assert figures == pytest.approx({
         "precision": 2 / 3, "precision at 10": 1.0, "reciprocal rank": 2.5 / 3,
         "commonest answer": 1 / 3, "negated: same answer": 1.0, "misprimed precision": 0.0,
+        "unigram": 1 / 3,
     })  # fmt: skip
     listed = np.array([cloze_scores.token_of(model, word) for word in ("France", "Italy")])
-    figures, left = stored_facts.measured(model, read, listed, 8)
+    figures, left = stored_facts.measured(model, read, Settings(np.sort(listed)))
     assert left == 2 and figures["precision"] == 1.0
     parts = {"GoogleRE_a": 0.0, "GoogleRE_b": 0.5, "P17": 0.75}
     means = stored_facts._macro({name: {"precision": value} for name, value in parts.items()})

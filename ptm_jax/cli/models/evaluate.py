@@ -22,6 +22,7 @@ Example:
   ptm evaluate runs/pairs --task cluster --data topics.csv
   ptm evaluate runs/kgbert --task links --data kg/umls --batches 4
   ptm evaluate runs/retro --task squad2_retro --data SQuAD --beside runs/sketchy
+  ptm evaluate MODEL --task lama --data lama --prompts prompts/*.jsonl --filter uhn
 
 Corruptions use the random keys of the run's own evaluations, so the result equals its log. A
 downstream task (`ptm list --tasks`) uses the best checkpoint if `ptm train --best` chose one, and
@@ -96,6 +97,22 @@ class Args:
     speed: Annotated[float | None, tyro.conf.arg(metavar="S")] = None
     """Models of `ptm compress fastbert`: a text leaves at the first layer with an uncertainty below
     S, in [0, 1]. The metric `layers` is the share of the layers that the texts passed."""
+    by: Literal["piece", "word", "span"] = "piece"
+    """blimp, masked models: mask a piece at a time, also the later pieces of its word, or all
+    tokens in which the sentences differ."""
+    top: Annotated[tuple[int, ...], tyro.conf.arg(metavar="K ...")] = (1, 10)
+    """lama: ranks of the precision."""
+    filter: Annotated[Literal["string", "uhn"] | None, tyro.conf.arg(metavar="NAME")] = None
+    """lama: leave out facts whose subject has the answer in it (string), and also those that its
+    names suggest (uhn)."""
+    prompts: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE ...")] = ()
+    """lama, commonsense: JSON lines with a template ("[X] was born in [Y] ."), and a relation where
+    the file has another name."""
+    train: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
+    """lama, commonsense: facts that choose the prompts or the threshold (default: half of --data,
+    which is not measured then)."""
+    entities: options.Path = None
+    """lama: word vectors that have the subjects too, as Wikipedia2Vec's."""
     json: options.Flag = False
     """Print one JSON document: task, examples, metrics, step, split."""
 
@@ -120,9 +137,7 @@ def run(args: Args) -> int:
         raise UserError(
             f"{columns[0]} is for the tasks contrast, sts, rank and cluster; leave it out"
         )
-    if args.tower is not None and not evaluation.names_tower:
-        names = ", ".join(name for name, one in evaluations().items() if one.names_tower)
-        raise UserError(f"--tower is for the tasks {names}; leave it out")
+    _check_takes(args, evaluation)
     for names, message in evaluation.refuses:
         if flags := options.given(args, names):
             fields = {"option": flags[0], "task": args.task, "model": args.workdir}
@@ -139,6 +154,19 @@ def run(args: Args) -> int:
     if args.predictions is not None:
         lines.append(f"  {'predictions':<{report.width}} {args.predictions}")
     return options.report(report.document, "\n".join(lines), args.json)
+
+
+def _check_takes(args: Args, evaluation: Evaluation) -> None:
+    """Raises UserError for an option that only other evaluations take."""
+    if min(args.top, default=0) < 1:
+        raise UserError("--top takes numbers of at least 1, as in --top 1 10 100")
+    tasks: dict[str, list[str]] = {}
+    for name, one in evaluations().items():
+        for option in one.takes:
+            tasks.setdefault(option, []).append(name)
+    for option, names in tasks.items():
+        if evaluation.name not in names and (flags := options.given(args, [option])):
+            raise UserError(f"{flags[0]} is for --task {', '.join(names)}; leave it out")
 
 
 def _task_of_run(args: Args) -> str | None:

@@ -16,7 +16,9 @@ from ptm_jax.core.networks import Network
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Params
 from ptm_jax.inference import inputs
+from ptm_jax.inference.decoding.settings import bucket
 from ptm_jax.inference.text import filling
+from ptm_jax.nn.embeddings.moved import movable
 from ptm_jax.objectives.text import detection
 
 if TYPE_CHECKING:
@@ -41,24 +43,75 @@ def at_masks(model: Pretrained, texts: Sequence[str], batch: int = BATCH) -> Ite
 
     Raises UserError for a model that fills no masks, and a text without or with several masks.
     """
-    reading = _reading(model)
+    _reading(model)
     parts, rows = filling.masked_rows(model, texts)
     for number, pieces in enumerate(parts, 1):
         if len(pieces) > 2:
             raise UserError(f"text {number} has {len(pieces) - 1} masks; give one")
+    yield from at_places(model, rows, [masks_of(model, row)[0] for row in rows], batch)
+
+
+def at_places(
+    model: Pretrained, rows: Sequence[np.ndarray], places: Sequence[int], batch: int = BATCH,
+    moves: Sequence[tuple[int, np.ndarray]] | None = None,
+) -> Iterator[np.ndarray]:  # fmt: skip
+    """Yields the log-probabilities [V] of the tokens at one place of each row of ids, in order.
+
+    moves  (place, vector [D]) of each row: the vector is added to the word vector at the place
+    """
+    reading = _reading(model)
+    if moves is not None:
+        reading = reading._replace(module=movable(reading.module))
     for start in range(0, len(rows), 16 * batch):  # bounds the scores that wait for their turn
         block = rows[start : start + 16 * batch]
         scores = [np.zeros(0)] * len(block)
         for chosen in inputs.batches(block, batch):
-            several = [block[i] for i in chosen]
-            places = [int(np.flatnonzero(row == model.vocab.mask)[0]) for row in several]
-            fields = filling.batch_of_rows(model, several)
-            table = _log_probabilities(
-                reading, model.weights, fields, _rows(places, len(fields["input_ids"]))
-            )
+            fields = filling.batch_of_rows(model, [block[i] for i in chosen])
+            if moves is not None:
+                size = (*fields["input_ids"].shape, len(moves[0][1]))
+                fields["perturbation"] = np.zeros(size, np.float32)
+                for row, (place, vector) in enumerate(moves[start + i] for i in chosen):
+                    fields["perturbation"][row, place] = vector
+            where = _rows([places[start + i] for i in chosen], len(fields["input_ids"]))
+            table = _log_probabilities(reading, model.weights, fields, where[:, None])
             for place, row in zip(chosen, np.asarray(table), strict=False):
-                scores[place] = row
+                scores[place] = row[0]
         yield from scores
+
+
+def masks_of(model: Pretrained, row: np.ndarray) -> list[int]:
+    """Returns the places of the masks of a row of ids."""
+    return np.flatnonzero(row == model.vocab.mask).tolist()
+
+
+def span_scores(
+    model: Pretrained, rows: Sequence[np.ndarray], spans: Sequence[Sequence[int]],
+    batch: int = BATCH, *, greedy: bool = False,
+) -> np.ndarray:  # fmt: skip
+    """Returns the log-probability [n] float64 of the tokens at the places `spans` of each row of
+    ids, all of which are masked. `greedy` puts the likeliest of these tokens in its place first,
+    and reads the others anew (Davison et al. 2019, section 3.2)."""
+    reading, scores = _reading(model), np.zeros(len(rows))
+    rows, spans = list(map(np.array, rows)), [list(places) for places in spans]
+    tokens = [row.copy() for row in rows]
+    for row, places in zip(rows, spans, strict=True):
+        row[places] = model.vocab.mask
+    while active := [i for i, places in enumerate(spans) if places]:
+        for chosen in inputs.batches([rows[i] for i in active], batch):
+            part = [active[i] for i in chosen]
+            fields = filling.batch_of_rows(model, [rows[i] for i in part])
+            size = len(fields["input_ids"]), bucket(max(len(spans[i]) for i in part), 4)
+            places, targets = np.zeros((2, *size), np.int32)
+            for n, i in enumerate(part):
+                places[n, : len(spans[i])] = spans[i]
+                targets[n, : len(spans[i])] = tokens[i][spans[i]]
+            table = _of_tokens(reading, model.weights, fields, places, targets)
+            for i, values in zip(part, np.asarray(table, np.float64), strict=False):
+                best = int(np.argmax(values[: len(spans[i])]))
+                scores[i] += values[best] if greedy else values[: len(spans[i])].sum()
+                rows[i][spans[i][best]] = tokens[i][spans[i][best]]
+                spans[i] = spans[i][:best] + spans[i][best + 1 :] if greedy else []
+    return scores
 
 
 def token_of(model: Pretrained, word: str, text: str = "a [MASK]") -> int | None:
@@ -104,9 +157,9 @@ def sentence_scores(
             count = len(fields["input_ids"])
             values = _of_tokens(
                 reading, model.weights, fields,
-                _rows(places[chosen], count), _rows(targets[chosen], count),
+                _rows(places[chosen], count)[:, None], _rows(targets[chosen], count)[:, None],
             )  # fmt: skip
-            np.add.at(scores, start + owners[chosen], np.asarray(values)[: len(chosen)])
+            np.add.at(scores, start + owners[chosen], np.asarray(values)[: len(chosen), 0])
         if step is not None:
             step(len(block))
     return scores
@@ -168,10 +221,10 @@ def _rows(values: np.ndarray, count: int) -> np.ndarray:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _log_probabilities(reading: _Reading, params: Params, batch: Batch, places: Array) -> Array:
-    """Returns log-probabilities [B, V] at one place [B] of each row."""
+    """Returns log-probabilities [B, P, V] at the places [B, P] of each row."""
     tower = Tower(reading.module, params)
-    hidden = jnp.take_along_axis(tower(batch).hidden, places[:, None, None], 1)
-    scores = tower.head(reading.head, hidden).logits()[:, 0]
+    hidden = jnp.take_along_axis(tower(batch).hidden, places[..., None], 1)
+    scores = tower.head(reading.head, hidden).logits()
     return jax.nn.log_softmax(scores.astype(jnp.float32), -1)
 
 
@@ -187,6 +240,6 @@ def _detected(reading: _Reading, params: Params, batch: Batch) -> Array:
 def _of_tokens(
     reading: _Reading, params: Params, batch: Batch, places: Array, targets: Array
 ) -> Array:
-    """Returns the log-probability [B] of a token at one place of each row."""
+    """Returns the log-probabilities [B, P] of tokens at the places [B, P] of each row."""
     scores = _log_probabilities(reading, params, batch, places)
-    return jnp.take_along_axis(scores, targets[:, None], 1)[:, 0]
+    return jnp.take_along_axis(scores, targets[..., None], -1)[..., 0]

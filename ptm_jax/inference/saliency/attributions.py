@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from ptm_jax.data.tokenizers.tokenizing import Tokenizer
     from ptm_jax.inference.pretrained import Pretrained
 
-STEPS, SAMPLES, ROWS = 50, 500, 16
-"""Nodes of a path and noisy texts; texts of a regression; rows of a batch."""
+STEPS, SAMPLES, ROWS, TOKENS = 50, 500, 16, 128
+"""Nodes of a path and noisy texts; texts of a regression; rows of a batch; tokens of a row that
+reads the table of word vectors."""
 NOISE, WIDTH, RIDGE = 0.1, 0.25, 1.0
 
 
@@ -181,6 +182,18 @@ def attributed(
     """Returns the scores of a text's tokens by one of `METHODS`. Raises UserError."""
     function = function_of(model, text, target)
     return explained(function, method, steps=steps, samples=samples, seed=seed)
+
+
+def vectors_of(model: Pretrained, ids: np.ndarray) -> np.ndarray:
+    """Returns the word vectors [n, D] float64 of tokens. Raises UserError as `function_of`."""
+    question, parts = function_of(model, "a [MASK]").question, []
+    size = min(TOKENS, model.limit or TOKENS)
+    for start in range(0, len(ids), size):
+        row = ids[None, start : start + size]
+        types = np.zeros_like(row) if question.typed else None
+        batch = model._batch(row, np.ones_like(row), types)
+        parts.append(np.asarray(_words(question, model.weights, batch))[0, : row.shape[1]])
+    return np.concatenate(parts).astype(np.float64)
 
 
 def explained(

@@ -11,12 +11,17 @@ Data: a folder or files of the released suites, each known by its columns.
 `sensitive` is the share of items whose better word, or better context, is more probable; `by 0.01`
 asks for a difference of 0.01 in probability. A word of several pieces has no probability: its item
 is left out and counted. The masks stand before a full stop, as in the released code.
+
+Baselines: `top 5: commonest` takes the five words that are most often expected in the suite,
+`top 5: unigram` the five most frequent words of its contexts, and `sensitive: unigram` the word
+that is more frequent in them. Equally frequent words share.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,7 +33,7 @@ from ptm_jax.inference.likelihoods import cloze_scores
 from ptm_jax.inference.loading import load
 from ptm_jax.runs.evaluations import Evaluation, Report, Request
 from ptm_jax.runs.run import best_checkpoint
-from ptm_jax.tasks.clozes import minimal_pairs
+from ptm_jax.tasks.clozes import baselines, minimal_pairs
 from ptm_jax.tasks.formats import tabular
 from ptm_jax.tasks.tables import table_cells as cells
 
@@ -64,9 +69,18 @@ def report(request: Request) -> Report:
     with request.progress():
         for suite in suites:
             figures, left = measured(model, suite, request.batch)
+            if left == len(suite.comparisons):
+                remarks[f"suite left out, {suite.name}: no word is a single token"] = 1
+                continue
+            figures |= simple(suite)
             metrics |= {f"{suite.name} {name}": value for name, value in figures.items()}
             if left:
                 remarks[f"comparisons of {suite.name} left out: a word is no single token"] = left
+    if not metrics:
+        raise UserError(
+            f"no words of {', '.join(request.data)} are single tokens of {model.system.name}; take "
+            "a model with a larger vocabulary"
+        )
     count = sum(len(suite.comparisons) for suite in suites)
     document = {
         "task": "ettinger", "examples": count, "metrics": metrics, "remarks": remarks,
@@ -111,6 +125,25 @@ def measured(model: Pretrained, suite: Suite, batch: int) -> tuple[dict[str, flo
         figures[name] = float(np.mean([value > 0 for value in values]))
         figures[f"{name} by {MARGIN}"] = float(np.mean([value > MARGIN for value in values]))
     return figures, len(suite.comparisons) - sum(map(len, margins.values()))
+
+
+def simple(suite: Suite) -> dict[str, float]:
+    """Returns the figures of the baselines."""
+    figures, words = {}, baselines.Unigrams(suite.expected)
+    expected = Counter(word for several in suite.expected.values() for word in several)
+    for name, counts in (("commonest", expected), ("unigram", words.counts)):
+        best = {word for word, _ in counts.most_common(TOP)}
+        hits = [not best.isdisjoint(several) for several in suite.expected.values()]
+        figures |= {f"top {TOP}: {name}": float(np.mean(hits))} if hits else {}
+    names = dict.fromkeys(name for name, *_ in suite.comparisons)
+    for name in names:
+        shares = [
+            words.share(good[1], [word for _, word in bad])
+            for other, good, bad in suite.comparisons
+            if other == name
+        ]
+        figures[f"{name}: unigram"] = float(np.mean(shares))
+    return figures
 
 
 def suite_of(file: Path) -> Suite:
@@ -185,7 +218,7 @@ def _with_article(context: str, word: str) -> str:
 
 EVALUATIONS = (
     Evaluation(
-        name="ettinger", reads="task", run=report, refuses=minimal_pairs.REFUSED, names_tower=True,
+        name="ettinger", reads="task", run=report, refuses=minimal_pairs.REFUSED, takes=("tower",),
         help="clozes that people have answered: common sense, roles, negation (Ettinger)",
     ),
 )  # fmt: skip

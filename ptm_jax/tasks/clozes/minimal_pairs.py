@@ -3,16 +3,22 @@
 Data: a folder or files of pairs. JSON lines have `sentence_good` and `sentence_bad`, a paradigm
 `UID` and its `linguistics_term` (BLiMP, Warstadt et al. 2020). Tables have the columns
 `grammatical` and `ungrammatical`, and `test case` (Marvin and Linzen 2018). Sentences are scored by
-`inference.likelihoods.cloze_scores.sentence_scores`. Equal scores count as wrong.
+`inference.likelihoods.cloze_scores.sentence_scores`. Equal scores count as wrong. `--by span` masks
+all tokens in which the sentences differ, and adds their log-probabilities; where only one sentence
+has such tokens, both also mask the token before them.
+
+Baselines: `shorter sentence` takes the sentence with fewer tokens, `unigram` the one with more
+frequent words in the suite, and `majority` the one whose words are more often in good sentences of
+the paradigm's other pairs.
 """
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,18 +27,31 @@ from ptm_jax.inference.likelihoods import cloze_scores
 from ptm_jax.inference.loading import load
 from ptm_jax.runs.evaluations import METHOD, Evaluation, Report, Request
 from ptm_jax.runs.run import best_checkpoint
+from ptm_jax.tasks.clozes import baselines
 from ptm_jax.tasks.formats import tabular
 from ptm_jax.tasks.tables import table_cells as cells
 
+if TYPE_CHECKING:
+    from ptm_jax.inference.pretrained import Pretrained
+
 PUBLISHED = "models_summary.jsonl"
 """BLiMP's file with the accuracy of published models for each paradigm."""
-REFUSED = (
-    METHOD,
-    (
-        ("predictions", "plot", "adapter", "ensemble", "beside", "languages", "speed"),
-        "{option} is not for {task}; leave it out",
-    ),
-)
+SCORES = {
+    "piece": "pseudo-log-likelihood",
+    "word": "pseudo-log-likelihood of words",
+    "span": "the masked tokens in which they differ",
+}
+"""{--by: score of a masked model}."""
+OTHERS = ("predictions", "plot", "adapter", "ensemble", "beside", "languages", "speed")
+
+
+def refused(*takes: str) -> tuple[tuple[tuple[str, ...], str], ...]:
+    """Returns `Evaluation.refuses` of a cloze test that takes some of the options."""
+    others = tuple(option for option in OTHERS if option not in takes)
+    return METHOD, (others, "{option} is not for {task}; leave it out")
+
+
+REFUSED = refused()
 
 
 class Pair(NamedTuple):
@@ -49,20 +68,18 @@ def report(request: Request) -> Report:
     files = files_of(request.data, (".jsonl", ".txt", ".tsv", ".csv"), "blimp")
     pairs = [pair for file in files if file.name != PUBLISHED for pair in pairs_of(file)]
     model = load(best_checkpoint(request.model), tower=request.tower)
-    texts = list(dict.fromkeys(text for pair in pairs for text in (pair.good, pair.bad)))
+    if request.by != "piece" and (model.causal or cloze_scores.detects(model)):
+        raise UserError(f"--by {request.by} is for masked models; leave it out")
     with request.progress():
-        values = cloze_scores.sentence_scores(model, texts, batch=request.batch)
-    score = dict(zip(texts, values, strict=True))
-    right = [score[pair.good] > score[pair.bad] for pair in pairs]
-    lengths = dict(zip(texts, map(len, model.ids_of(texts)), strict=True))
-    shorter = [
-        0.5 + 0.5 * np.sign(lengths[pair.bad] - lengths[pair.good]) for pair in pairs
-    ]  # the baseline that takes the sentence with fewer tokens
+        right, shorter = _compared(model, pairs, request)
     paradigms = accuracies(right, [pair.paradigm for pair in pairs])
     groups = accuracies(right, [pair.group for pair in pairs])
     published = _published(files, paradigms)
     metrics = {"accuracy": float(np.mean([*paradigms.values()]))}
     metrics |= {"shorter sentence": float(np.mean(shorter))}
+    words = baselines.Unigrams(text for pair in pairs for text in (pair.good, pair.bad))
+    metrics["majority"] = float(np.mean(majority(pairs)))
+    metrics["unigram"] = float(np.mean([words.share(pair.good, [pair.bad]) for pair in pairs]))
     metrics |= {f"published {name}": value for name, value in published.items()}
     if len(groups) > 1:
         metrics |= groups
@@ -70,10 +87,58 @@ def report(request: Request) -> Report:
         "task": "blimp", "examples": len(pairs), "paradigms": paradigms, "metrics": metrics,
         "source": ", ".join(request.data),
     }  # fmt: skip
-    kind = "log-probability" if model.causal else "pseudo-log-likelihood"
+    kind = "log-probability" if model.causal else SCORES[request.by]
     kind = "unchanged tokens" if cloze_scores.detects(model) else kind
     head = f"blimp: {len(pairs):,} pairs of {len(paradigms)} paradigms, by {kind}"
     return Report(document=document, head=head, width=26)
+
+
+def _compared(
+    model: Pretrained, pairs: Sequence[Pair], request: Request
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns whether each good sentence has the higher score, and whether it has fewer tokens, of
+    equally many a half."""
+    texts = list(dict.fromkeys(text for pair in pairs for text in (pair.good, pair.bad)))
+    rows = dict(zip(texts, model.ids_of(texts), strict=True))
+    lengths = np.array([[len(rows[text]) for text in (pair.good, pair.bad)] for pair in pairs])
+    if request.by == "span":
+        asked = [(rows[pair.good], rows[pair.bad]) for pair in pairs]
+        spans = [span for good, bad in asked for span in spans_of(good, bad)]
+        copies = [row for both in asked for row in both]
+        scores = cloze_scores.span_scores(model, copies, spans, request.batch).reshape(-1, 2)
+    else:
+        values = cloze_scores.sentence_scores(model, texts, by=request.by, batch=request.batch)
+        score = dict(zip(texts, values, strict=True))
+        scores = np.array([[score[pair.good], score[pair.bad]] for pair in pairs])
+    return scores[:, 0] > scores[:, 1], 0.5 + 0.5 * np.sign(lengths[:, 1] - lengths[:, 0])
+
+
+def spans_of(*rows: np.ndarray) -> list[list[int]]:
+    """Returns the places of the tokens in which two rows differ, at least one in each."""
+    least = min(map(len, rows))
+    same = rows[0][:least] == rows[1][:least]
+    first = int(np.argmin(same)) if not same.all() else least
+    same = rows[0][::-1][: least - first] == rows[1][::-1][: least - first]
+    last = int(np.argmin(same)) if not same.all() else least - first
+    if first + last == least:  # one row is a part of the other; the first token is special
+        first, last = (first - 1, last) if first > 1 else (first, last - 1)
+    return [list(range(first, len(row) - last)) for row in rows]
+
+
+def majority(pairs: Sequence[Pair]) -> list[float]:
+    """Returns how far the words of each good sentence win: 1, or 0.5 for equal counts. A word
+    counts the good less the bad sentences of its paradigm's other pairs that have it."""
+    words = [[{*text.lower().split()} for text in (pair.good, pair.bad)] for pair in pairs]
+    balance: Counter[tuple[str, str]] = Counter()
+    for pair, (good, bad) in zip(pairs, words, strict=True):
+        balance.update((pair.paradigm, word) for word in good)
+        balance.subtract((pair.paradigm, word) for word in bad)
+    wins = []
+    for pair, (good, bad) in zip(pairs, words, strict=True):
+        votes = [balance[pair.paradigm, word] - 1 for word in good - bad]
+        votes += [-balance[pair.paradigm, word] - 1 for word in bad - good]
+        wins.append(0.5 + 0.5 * float(np.sign(sum(votes))))
+    return wins
 
 
 def pairs_of(file: Path) -> list[Pair]:
@@ -130,7 +195,7 @@ def _published(files: Sequence[Path], paradigms: Mapping[str, float]) -> dict[st
 
 EVALUATIONS = (
     Evaluation(
-        name="blimp", reads="task", run=report, refuses=REFUSED, names_tower=True,
+        name="blimp", reads="task", run=report, refuses=REFUSED, takes=("by", "tower"),
         help="pairs of a good and a bad sentence under a language model (BLiMP, Marvin and Linzen)",
     ),
 )  # fmt: skip

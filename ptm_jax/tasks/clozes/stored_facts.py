@@ -3,30 +3,44 @@
 Data: a folder or files of JSON lines, a relation in each file, with `masked_sentences` (or
 `masked_sentence`), `obj_label`, and where known `sub_label`; a file of the name common_vocab*.txt
 bounds the answers. The figures are means over relations, Google-RE's first (section 4.4): precision
-at 1 and 10, the mean reciprocal rank, and the precision of the relation's most frequent object as
-a baseline. Other objects of the same subject are left out of a ranking. An object of several pieces
-has no rank: its line is left out and counted.
+at 1 and 10, the mean reciprocal rank, and as baselines the precision of the relation's most
+frequent object (`commonest answer`) and of the suite's (`unigram`). Other objects of the same
+subject are left out of a ranking. An object of several pieces has no rank: its line is left out and
+counted.
 
 Lines with `masked_negations` and `masked_misprimed` (Kassner and Schütze 2020) also give the share
-of negated sentences whose first answer is that of the sentence, and the precision after the wrong
-word.
+of negated sentences whose first answer is that of the sentence, the rank correlation of both
+predictions, and the precision after the wrong word.
+
+--filter   leaves out facts that a name gives away (`unhelpful_names`)
+--prompts  compares prompts and weighs them (`prompt_ensembles`)
+--entities puts vectors of the subjects in their place (`entity_vectors`)
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.stats import spearmanr
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference.likelihoods import cloze_scores
-from ptm_jax.inference.loading import load
+from ptm_jax.inference.loading import load, vectors_of
 from ptm_jax.runs.evaluations import Evaluation, Report, Request
 from ptm_jax.runs.run import best_checkpoint
-from ptm_jax.tasks.clozes import minimal_pairs
+from ptm_jax.tasks.clozes import entity_vectors, minimal_pairs, prompt_ensembles, unhelpful_names
+from ptm_jax.tasks.clozes.fact_data import (
+    Fact,
+    Settings,
+    facts_of,
+    prompts_of,
+    questions_of,
+    rank_of,
+)
 from ptm_jax.tasks.formats import tabular
 
 if TYPE_CHECKING:
@@ -35,108 +49,109 @@ if TYPE_CHECKING:
 GOOGLE = "GoogleRE"
 """Beginning of the names of Google-RE's files, whose relations have one mean."""
 VOCABULARY = "common_vocab"
-
-
-class Fact(NamedTuple):
-    """A sentence with a mask, the word, its subject ("" if unknown), and its variants."""
-
-    sentence: str
-    answer: str
-    subject: str
-    negated: str | None
-    misprimed: str | None
+LEFT = "facts left out: the answer is no single token, or not listed"
 
 
 def report(request: Request) -> Report:
     """Returns the precision over relations. Raises UserError."""
-    files = minimal_pairs.files_of(request.data, (".jsonl", ".txt"), "lama")
+    relations, lists = _relations(request.data)
+    model = load(best_checkpoint(request.model), tower=request.tower)
+    prompts, chosen_by = {}, {}
+    if request.prompts:
+        prompts = prompts_of(minimal_pairs.files_of(request.prompts, (".jsonl",), "--prompts"))
+        relations, chosen_by = prompt_ensembles.divided(
+            relations, _relations(request.train)[0] if request.train else None
+        )
+    answers = Counter(fact.answer for facts in relations.values() for fact in facts)
+    settings = Settings(
+        None if not lists else _ids_of_list(model, lists[0]), tuple(sorted({*request.top})),
+        answers.most_common(1)[0][0], request.batch,
+    )  # fmt: skip
+    vectors = None if request.entities is None else vectors_of(request.entities)
+    figures, remarks, count = {}, Counter(), 0
+    with request.progress():
+        mapped = None if vectors is None else entity_vectors.mapped(model, vectors)
+        for name, facts in relations.items():
+            if request.filter is not None:
+                facts, left = unhelpful_names.filtered(
+                    model, name, facts, names=request.filter == "uhn", batch=request.batch
+                )
+                remarks += left
+            count += len(facts)
+            figures[name], left = measured(model, facts, settings)
+            remarks[LEFT] += left
+            questions = questions_of(model, facts, settings.allowed)
+            if mapped is not None and questions:
+                more, left = entity_vectors.measured(model, mapped, questions, settings)
+                figures[name] |= more
+                remarks["facts without a vector of their subject, read as they are"] += left
+            if templates := prompts.get(prompt_ensembles.relation_of(name)):
+                trained = questions_of(model, chosen_by.get(name, ()), settings.allowed)
+                figures[name] |= prompt_ensembles.measured(
+                    model, templates, trained, questions, settings
+                )
+    metrics = _macro(figures)
+    if not metrics:
+        raise UserError(
+            f"no answer of {', '.join(request.data)} is one token of {model.system.name}"
+            + (", and listed" if lists else "") + "; take a model with a larger vocabulary"
+        )  # fmt: skip
+    document = {
+        "task": "lama", "examples": count, "metrics": metrics, "relations": figures,
+        "source": ", ".join(request.data), "remarks": {k: n for k, n in remarks.items() if n},
+    }  # fmt: skip
+    bound = "" if settings.allowed is None else f", {len(settings.allowed):,} possible answers"
+    head = f"lama: {document['examples']:,} facts of {len(relations)} relations{bound}"
+    return Report(document=document, head=head, width=26)
+
+
+def measured(
+    model: Pretrained, facts: Sequence[Fact], settings: Settings
+) -> tuple[dict[str, float], int]:
+    """Returns the figures of a relation, and the number of facts that are left out."""
+    questions = questions_of(model, facts, settings.allowed)
+    if not questions:
+        return {}, len(facts)
+    texts = [
+        text
+        for fact, *_ in questions
+        for text in (fact.sentence, fact.negated, fact.misprimed)
+        if text is not None
+    ]
+    rows = map(settings.bounded, cloze_scores.at_masks(model, texts, settings.batch))
+    values: dict[str, list[float]] = defaultdict(list)
+    for question in questions:
+        scores = next(rows)
+        rank = rank_of(question, scores)
+        for k in settings.top:
+            values["precision" if k == 1 else f"precision at {k}"].append(rank <= k)
+        values["reciprocal rank"].append(1 / rank)
+        values["unigram"].append(question.fact.answer == settings.common)
+        if question.fact.negated is not None:
+            negated = next(rows)
+            values["negated: same answer"].append(np.argmax(negated) == np.argmax(scores))
+            finite = np.isfinite(scores)
+            correlation = spearmanr(scores[finite], negated[finite]).statistic
+            values["negated: rank correlation"].append(correlation)
+        if question.fact.misprimed is not None:
+            values["misprimed precision"].append(np.argmax(next(rows)) == question.index)
+    common = Counter(question.index for question in questions).most_common(1)[0][0]
+    values["commonest answer"] = [question.index == common for question in questions]
+    return {name: float(np.mean(one)) for name, one in values.items()}, len(facts) - len(questions)
+
+
+def _relations(sources: Sequence[str]) -> tuple[dict[str, list[Fact]], list[Path]]:
+    """Returns {relation: facts} of the files, and those of them that bound the answers."""
+    files = minimal_pairs.files_of(sources, (".jsonl", ".txt"), "lama")
     lists = [file for file in files if file.name.startswith(VOCABULARY)]
     relations = {file.stem: facts_of(file) for file in files if file.suffix == ".jsonl"}
     relations = {name: facts for name, facts in relations.items() if facts}
     if not relations:
-        raise UserError(f"{', '.join(request.data)} has no lines with masked_sentences")
-    model = load(best_checkpoint(request.model), tower=request.tower)
-    allowed = None if not lists else _ids_of_list(model, lists[0])
-    figures, skipped = {}, 0
-    with request.progress():
-        for name, facts in relations.items():
-            figures[name], left = measured(model, facts, allowed, request.batch)
-            skipped += left
-    document = {
-        "task": "lama", "examples": sum(map(len, relations.values())),
-        "metrics": _macro(figures), "relations": figures, "source": ", ".join(request.data),
-    }  # fmt: skip
-    if skipped:
-        document["remarks"] = {
-            "facts left out: the answer is no single token, or not listed": skipped
-        }
-    bound = f", {len(allowed):,} possible answers" if allowed is not None else ""
-    head = f"lama: {document['examples']:,} facts of {len(relations)} relations{bound}"
-    return Report(document=document, head=head, width=22)
+        raise UserError(f"{', '.join(sources)} has no lines with masked_sentences")
+    return relations, lists
 
 
-def facts_of(file: Path) -> list[Fact]:
-    """Returns the facts of a file; none of a file without masked sentences."""
-    facts = []
-    for place, fields in tabular.rows(file):
-        if not {"masked_sentences", "masked_sentence"} & {*fields}:
-            return []
-        sentence = _first(fields.get("masked_sentences", fields.get("masked_sentence")))
-        answer = tabular.need(place, fields, "obj_label")
-        if sentence is None or "[MASK]" not in sentence:
-            raise UserError(f"{place}: the masked sentence has no [MASK]; correct the line")
-        subject = str(fields.get("sub_label") or "")
-        variants = (_first(fields.get(f"masked_{kind}")) for kind in ("negations", "misprimed"))
-        facts.append(Fact(sentence, str(answer), subject, *variants))
-    return facts
-
-
-def measured(
-    model: Pretrained, facts: Sequence[Fact], allowed: np.ndarray | None, batch: int
-) -> tuple[dict[str, float], int]:
-    """Returns the figures of a relation, and the facts that are left out.
-
-    allowed  ids of the tokens that may answer [n]; None: all
-    """
-    ids = {fact: cloze_scores.token_of(model, fact.answer, fact.sentence) for fact in facts}
-    listed = None if allowed is None else {*allowed.tolist()}
-    asked = [f for f in facts if ids[f] is not None and (listed is None or ids[f] in listed)]
-    if not asked:
-        return {}, len(facts)
-    others: dict[str, set[int]] = defaultdict(set)
-    for fact in asked:
-        others[fact.subject].add(ids[fact])
-    texts = [fact.sentence for fact in asked]
-    ranks, first = [], []
-    for fact, row in zip(asked, cloze_scores.at_masks(model, texts, batch), strict=True):
-        scores = _bounded(row, allowed)
-        first.append(int(np.argmax(scores)))
-        hidden = list(others[fact.subject] - {ids[fact]}) if fact.subject else []
-        scores[hidden] = -np.inf
-        ranks.append(int(np.sum(scores > scores[ids[fact]])) + 1)
-    common = Counter(ids[fact] for fact in asked).most_common(1)[0][0]
-    figures = {
-        "precision": float(np.mean(np.array(ranks) == 1)),
-        "precision at 10": float(np.mean(np.array(ranks) <= 10)),
-        "reciprocal rank": float(np.mean(1 / np.array(ranks))),
-        "commonest answer": float(np.mean([ids[fact] == common for fact in asked])),
-    }
-    answers = [ids[fact] for fact in asked]
-    for name, variants, wanted in (
-        ("negated: same answer", [fact.negated for fact in asked], first),
-        ("misprimed precision", [fact.misprimed for fact in asked], answers),
-    ):
-        part = [i for i, text in enumerate(variants) if text is not None and "[MASK]" in text]
-        rows = cloze_scores.at_masks(model, [variants[i] for i in part], batch)
-        equal = [
-            int(np.argmax(_bounded(row, allowed))) == wanted[i]
-            for i, row in zip(part, rows, strict=True)
-        ]
-        figures |= {name: float(np.mean(equal))} if equal else {}
-    return figures, len(facts) - len(asked)
-
-
-def _macro(figures: dict[str, dict[str, float]]) -> dict[str, float]:
+def _macro(figures: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Returns the means over relations; Google-RE's relations count as one."""
     google = [one for name, one in figures.items() if name.startswith(GOOGLE) and one]
     parts = [one for name, one in figures.items() if not name.startswith(GOOGLE) and one]
@@ -146,29 +161,16 @@ def _macro(figures: dict[str, dict[str, float]]) -> dict[str, float]:
     return {name: float(np.mean([one[name] for one in parts if name in one])) for name in names}
 
 
-def _bounded(row: np.ndarray, allowed: np.ndarray | None) -> np.ndarray:
-    if allowed is None:
-        return np.array(row)
-    scores = np.full_like(row, -np.inf)
-    scores[allowed] = row[allowed]
-    return scores
-
-
 def _ids_of_list(model: Pretrained, file: Path) -> np.ndarray:
     words = tabular.text_of(file).split()
     ids = (cloze_scores.token_of(model, word) for word in words)
     return np.unique([index for index in ids if index is not None])
 
 
-def _first(value: object) -> str | None:
-    if isinstance(value, list):
-        return str(value[0]) if value else None
-    return None if value is None else str(value)
-
-
 EVALUATIONS = (
     Evaluation(
-        name="lama", reads="task", run=report, refuses=minimal_pairs.REFUSED, names_tower=True,
+        name="lama", reads="task", run=report, refuses=minimal_pairs.REFUSED,
+        takes=("prompts", "train", "filter", "entities", "top", "tower"),
         help="facts that a masked language model fills in (LAMA), also negated and misprimed",
     ),
 )  # fmt: skip

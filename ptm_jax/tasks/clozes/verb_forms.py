@@ -11,6 +11,9 @@ Goldberg 2019 masks the verb and compares both forms. A causal model reads the w
 A word that is several pieces cannot be compared. Linzen's and Gulordava's sentences with one are
 left out and counted; Marvin and Linzen's count as wrong, as in Goldberg's released code. That code
 also leaves out "is" and "are" of Gulordava's sentences, which the metric "without is, are" follows.
+
+Baselines: `commoner form` takes the form that is more often right, `unigram` the form that is more
+frequent in the sentences around the verbs.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from ptm_jax.inference.likelihoods import cloze_scores
 from ptm_jax.inference.loading import load
 from ptm_jax.runs.evaluations import Evaluation, Report, Request
 from ptm_jax.runs.run import best_checkpoint
-from ptm_jax.tasks.clozes import minimal_pairs
+from ptm_jax.tasks.clozes import baselines, minimal_pairs
 from ptm_jax.tasks.formats import tabular
 
 if TYPE_CHECKING:
@@ -64,6 +67,9 @@ def report(request: Request) -> Report:
     right = [bool(verdicts[i]) for i in known]
     metrics = {"accuracy": float(np.mean(right))}
     metrics["commoner form"] = float(np.mean(commoner([items[i] for i in known])))
+    words = baselines.Unigrams(f"{item.before} {item.after}" for item in items)
+    shares = [words.share(items[i].right, [items[i].wrong]) for i in known]
+    metrics["unigram"] = float(np.mean(shares))
     if any(items[i].right in BE for i in known):
         others = [bool(verdicts[i]) for i in known if items[i].right not in BE]
         metrics |= {"without is, are": float(np.mean(others))} if others else {}
@@ -182,7 +188,7 @@ def _lines(file: Path) -> list[str]:
 
 EVALUATIONS = (
     Evaluation(
-        name="agreement", reads="task", run=report, refuses=minimal_pairs.REFUSED, names_tower=True,
+        name="agreement", reads="task", run=report, refuses=minimal_pairs.REFUSED, takes=("tower",),
         help="the form of a verb that agrees with its subject (Linzen, Gulordava, Marvin)",
     ),
 )  # fmt: skip
