@@ -46,3 +46,16 @@ class WordLanguages(CorpusFact):
 
     def stand_in(self, vocab: Vocab) -> np.ndarray:
         return 1 + np.arange(vocab.size, dtype=np.int32) % 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LanguageNames(CorpusFact):
+    """The languages of a corpus, sorted, [N] bytes: language n has the number n. [] without."""
+
+    def read(self, corpus: Any) -> np.ndarray:
+        return np.array(
+            sorted({code for name in corpus.languages for code in name.split("-")}), "S"
+        )
+
+    def stand_in(self, vocab: Vocab) -> np.ndarray:
+        return np.array([], "S1")

@@ -186,9 +186,9 @@ def corpus(data, tmp_path_factory):
         number = there.setdefault((system.tokenizer, text), len(there))
         defaults = Experiment(system=system, data=())
         out = folder / str(number)
-        kind, mark, name = text.rpartition(":")
+        start, mark, name = text.rpartition("=" if "=" in text else ":")
         prepare(
-            [f"{kind}{mark}{data / name}"],
+            [f"{start}{mark}{data / name}"],
             out,
             tokenizer=system.tokenizer,
             heldout=defaults.heldout,

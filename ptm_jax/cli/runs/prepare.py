@@ -6,6 +6,8 @@ Example:
   ptm prepare --data 'books/*.txt.gz' news.jsonl --out prepared --tokenizer bytebpe --vocab 16384
   ptm prepare --data pydocs --out clean --vocab 4096 --clean c4 --dedup near --cooccurrence 10
   ptm prepare --data pydocs --out phrased --tokenizer word --vocab 8192 --phrases 200 100
+  ptm prepare --data language:de=de.txt language:de-en=mt/train --out two --vocab 8192 \
+    --tokenizer unigram --specials roberta --sampling 0.5
   ptm prepare --data pydocs --out prepared --vocab 4096 --runner direct --workers 2
   ptm prepare --graph wordnet:/usr/share/wordnet --out wordnet
   ptm prepare --graph wordnet:/usr/share/wordnet --out wordnet --link 'books/*.txt'
@@ -40,7 +42,8 @@ STYLES = {"wordpiece": "bert", "bytebpe": "roberta", "unigram": "t5", "bpe": "xl
 class Args:
     data: Sources = ()
     """Files, globs, URLs, tfds:name/config or pydocs: text, tables, Wikipedia dumps, WET,
-    OpenWebText (gz, bz2, zst, xz)."""
+    OpenWebText (gz, bz2, zst, xz). Each with its language as language:de=SOURCE, translations as
+    language:de-en=PATH (`ptm list --sources`)."""
     out: Annotated[str, tyro.conf.arg(metavar="DIR")]
     """Folder for the tokenizer, the shards and the manifest."""
     graph: Sources = ()
@@ -67,6 +70,8 @@ class Args:
     """Lower-case the text (default for wordpiece and word)."""
     no_lowercase: Flag = False
     """Keep case (default for the other kinds)."""
+    sampling: Annotated[float, tyro.conf.arg(metavar="POWER")] = 1.0
+    """Several languages: one of n bytes has the share n^POWER in the training of the tokenizer."""
     tokenizer_path: Path = None
     """Use this tokenizer: vocab.txt, tokenizer.json, a sentencepiece .model, or a folder with
     one."""
@@ -151,6 +156,11 @@ def run(args: Args) -> int:
         "{documents:,} documents, {tokens:,} tokens, vocabulary {vocabulary:,}, {shards} "
         "shards".format(**facts)
     ]
+    lines += [
+        f"  {name}: {part['documents']:,} documents, {part['tokens']:,} tokens "
+        f"({part['share']:.1%}), {part['unknown']:.2%} unknown"
+        for name, part in facts.get("languages", {}).items()
+    ]
     if cleaning := facts.get("cleaning"):
         dropped = (
             "; ".join(f"{name} {count:,}" for name, count in cleaning["dropped"].items())
@@ -170,13 +180,29 @@ def run(args: Args) -> int:
 def summary(corpus: Corpus, seconds: float) -> dict[str, Any]:
     """The counts of a corpus."""
     splits = corpus.manifest["splits"].values()
+    languages = mixed(corpus)
     return {
         "documents": sum(split["documents"] for split in splits),
         "tokens": sum(split["tokens"] for split in splits),
         "vocabulary": corpus.manifest["vocab"]["size"],
         "shards": sum(len(split["shards"]) for split in splits),
         "seconds": round(seconds, 1),
+        **({"languages": languages} if languages else {}),
     } | ({"cleaning": corpus.manifest["cleaning"]} if "cleaning" in corpus.manifest else {})
+
+
+def mixed(corpus: Corpus) -> dict[str, dict[str, float]]:
+    """The counts of each language of a corpus, and its share of all tokens."""
+    total = sum(split["tokens"] for split in corpus.manifest["splits"].values())
+    counts = {}
+    for name, part in corpus.languages.items():
+        sums = {
+            count: sum(split[count] for split in part["splits"].values())
+            for count in ("documents", "sentences", "tokens")
+        }
+        shares = {"share": sums["tokens"] / max(1, total), "unknown": part["unknown"]}
+        counts[name] = {**sums, **shares, "pieces": part["pieces"]}
+    return counts
 
 
 def _joined(args: Args) -> tuple[str]:
@@ -305,5 +331,6 @@ def _spec(args: Args) -> Any:
         or (args.tokenizer in ("wordpiece", "word") and not args.no_lowercase),
         specials=STYLES[args.tokenizer] if args.specials == "auto" else args.specials,
         sentinels=args.sentinels,
+        sampling=args.sampling,
         path=args.tokenizer_path,
     )

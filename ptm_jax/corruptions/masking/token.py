@@ -1,20 +1,33 @@
 """Dynamic token masking: 15% of tokens, 80% [MASK] / 10% random / 10% kept.
 
-Devlin et al. 2019, section 3.1, Task 1. `ScheduledMasking` has other rates in training than in
-evaluation.
+Devlin et al. 2019, section 3.1, Task 1. `CountedMasking` prefers rare words. `ScheduledMasking` has
+other rates in training than in evaluation.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import jax.numpy as jnp
+import numpy as np
 
 from ptm_jax.core import slots
-from ptm_jax.core.batch import rows_of
+from ptm_jax.core.batch import rows_of, segments_of
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Array, Batch, Step, Vocab
-from ptm_jax.corruptions.base import budget, capacity, check_shares, choose, hide, maskable
+from ptm_jax.corruptions.base import (
+    best,
+    budget,
+    capacity,
+    check_shares,
+    choose,
+    draws,
+    hide,
+    maskable,
+    table,
+)
+from ptm_jax.statistics.counts import Counts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,6 +63,37 @@ class TokenMasking(slots.Corruption):
         count = budget(allowed.sum(1), rate, limit)
         positions, weights = choose(named(key, "choose"), rows_of(batch), allowed, count, limit)
         return hide(key, batch, positions, weights, self.vocab, shares=(self.mask, self.random))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CountedMasking(TokenMasking):
+    """Masks ceil(rate * n) tokens of a row of n, drawn without replacement; rare words more often.
+
+    A word that the training text has c times has the weight c^-power (Lample and Conneau 2019,
+    section 4.1; facebookresearch/XLM, `sample_alpha` 0.5). Deviations from the code: it counts n
+    over the batch with its padding, and its random words may be special tokens.
+    """
+
+    power: float = 0.5
+    counts: Counts = Counts()
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.power < 0:
+            raise ValueError(f"power is {self.power}; expected at least 0")
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        ids, rows, length = batch["input_ids"], rows_of(batch), batch["input_ids"].shape[1]
+        limit = capacity(length, self.rate)
+        weights = -self.power * np.log(np.maximum(self.counts.values, 1.0))
+        # The largest of log w + Gumbel noise are a draw without replacement by the weights w.
+        noise = -jnp.log(-jnp.log(draws(named(key, "choose"), rows, length) + 1e-20) + 1e-20)
+        allowed = maskable(batch, self.vocab)
+        scores = jnp.where(allowed, jnp.asarray(weights, jnp.float32)[ids] + noise, -jnp.inf)
+        wanted = table(lambda n: math.ceil(n * self.rate - 1e-9), length)
+        count = jnp.minimum(wanted[(segments_of(batch) > 0).sum(1)], allowed.sum(1))
+        positions, used = best(scores, count, limit)
+        return hide(key, batch, positions, used, self.vocab, shares=(self.mask, self.random))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ import numpy as np
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.slots import Examples
 from ptm_jax.data.corpora import store
+from ptm_jax.data.languages import mix
 
 GROUP_ROWS = 64
 """Rows of a group, about."""
@@ -25,9 +26,24 @@ def groups_of(
     batch: int,
     seed: int,
     row: np.dtype,
-) -> Groups:
+    sampled: bool = False,
+) -> Groups | MixedGroups:
     """Returns groups of about `GROUP_ROWS` rows.
-    For continuing examples at least one group a row of a batch."""
+    For continuing examples at least one group a row of a batch. A `Mixture` has each group of its
+    languages once, or with `sampled` the shares of its languages."""
+    if isinstance(examples, mix.Mixture):
+        parts = examples.parts(corpus, split)
+        groups = tuple(
+            groups_of(
+                part.corpus, split, part.examples, length=length, batch=batch, seed=seed, row=row
+            )
+            for part in parts
+        )
+        sizes = np.array([len(group) for group in groups])
+        shares = np.array([part.share for part in parts])
+        texts = np.array([group.source.tokens for group in groups])
+        quotas = mix.quotas(sizes, texts, shares) if sampled else sizes
+        return MixedGroups(groups, tuple(quotas.tolist()), seed)
     empty = UserError(
         f"the split {split} of {corpus.dir} is empty; prepare it with a greater heldout share"
     )
@@ -56,6 +72,9 @@ def groups_of(
         parts,
         spellings,
     )
+
+
+_mixed = functools.lru_cache(maxsize=3)(mix.order)
 
 
 @functools.lru_cache(maxsize=3)
@@ -109,11 +128,38 @@ class Groups:
         return rows[len(rows) * part // self.parts : len(rows) * (part + 1) // self.parts]
 
 
+@dataclasses.dataclass(frozen=True)
+class MixedGroups:
+    """The groups of several languages, `quotas` of each in an epoch."""
+
+    parts: tuple[Groups, ...]
+    quotas: tuple[int, ...]
+    seed: int
+    consecutive = False
+
+    @property
+    def corpus(self) -> store.Corpus:
+        return self.parts[0].corpus
+
+    @property
+    def row(self) -> np.dtype:
+        return self.parts[0].row
+
+    def __len__(self) -> int:
+        return sum(self.quotas)
+
+    def cut(self, epoch: int, group: int) -> np.ndarray:
+        """Returns all rows of a group, [R] of the row's type."""
+        language, number = _mixed(self.quotas, self.seed, epoch)[group].tolist()
+        groups = self.parts[language]
+        return groups.cut(*divmod(epoch * self.quotas[language] + number, len(groups)))
+
+
 class Lane:
     """Reads the rows of groups g, g + G, ... of every epoch.
     `cursor` is (epoch, group, row) of the next row."""
 
-    def __init__(self, groups: Groups, number: int, lanes: int, epochs: int | None):
+    def __init__(self, groups: Groups | MixedGroups, number: int, lanes: int, epochs: int | None):
         self._groups, self._number, self._lanes, self._epochs = groups, number, lanes, epochs
         self.seek((0, number, 0))
 

@@ -8,13 +8,12 @@ inputs alone, byte for byte, for any number of workers.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import errno
+import functools
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -24,24 +23,22 @@ import numpy as np
 
 from ptm_jax.core import cache
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.corpora import direct, splits, spool, store, worker
-from ptm_jax.data.corpora.jobs import CHUNK_BYTES, REPORT, Job, request_of
+from ptm_jax.data.corpora import direct, jobs, store
+from ptm_jax.data.corpora.jobs import REPORT, Job, Progress, request_of
 from ptm_jax.data.corpora.runners import Runner
 from ptm_jax.data.corpora.shards import Shard
+from ptm_jax.data.languages import mix
+from ptm_jax.data.languages.codes import grouped
 from ptm_jax.data.stores import fetched, working
 from ptm_jax.data.text import cleaning as clean_text
 from ptm_jax.data.text import remote
 from ptm_jax.data.text import sources as text_sources
 from ptm_jax.data.text.bounded import DOCUMENT_BYTES
-from ptm_jax.data.text.documents import Document
-from ptm_jax.data.tokenizers import saved, tokenizing, vocabularies
+from ptm_jax.data.tokenizers import saved
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.statistics import cooccurrences as pairs
 
-Progress = Callable[[str, int, int], None]
 SHARD_BYTES = 64_000_000
-PARALLEL_BYTES = 4_000_000
-"""Text below which one process is faster than several."""
 
 
 def prepare(
@@ -84,6 +81,8 @@ def prepare(
     out = working.opened(out, "out").expanduser()
     request = request_of(sources, tokenizer, heldout, seed, block_tokens)
     request |= {"cleaning": clean_text.described(cleaning)} if cleaning else {}
+    languages = _languages(sources, runner)
+    request |= {"languages": [*languages]} if languages else {}
     if fetched.is_corpus(fetched.corpus(out)):
         return _counted(_same(store.open_corpus(out), request, option), cooccurrence)
     _check_free(out, option)
@@ -91,19 +90,46 @@ def prepare(
     with _plain_errors(out, partial, option), _locked(partial, out, option):
         if (out / "manifest.json").exists():  # another run finished while this one waited
             return _counted(_same(store.open_corpus(out), request, option), cooccurrence)
-
-        def make():
-            job = Job(
-                tuple(text_sources.parts(sources)), partial, str(partial), tokenizer, heldout, seed,
-                block_tokens, tuple(cleaning), SHARD_BYTES, document_bytes,
-            )  # fmt: skip
-            return (
-                _here(job, workers, progress) if runner is None else _there(job, runner, progress)
-            )
-
+        job = Job(
+            tuple(text_sources.parts(sources)), partial, str(partial), tokenizer, heldout, seed,
+            block_tokens, tuple(cleaning), SHARD_BYTES, document_bytes,
+        )  # fmt: skip
+        make = functools.partial(_made, job, languages, workers, runner, progress)
         _write(partial, out, request, make)
     working.push(out)
     return _counted(store.open_corpus(out), cooccurrence)
+
+
+def _languages(sources: Sequence[str], runner: Runner | None) -> dict[str, list[str]]:
+    """Returns {language, or pair: its sources}. Raises UserError for a pipeline of several."""
+    languages = grouped(sources)
+    if languages and runner is not None:
+        raise UserError(
+            "a pipeline prepares text without languages; leave --runner out, or give the text "
+            "without language:"
+        )
+    return languages
+
+
+def _made(
+    job: Job,
+    languages: dict[str, list[str]],
+    workers: int | None,
+    runner: Runner | None,
+    progress: Progress | None,
+) -> dict[str, dict[str, list[Shard]]]:
+    """Writes the shards of each language; without languages its name is ""."""
+    if runner is not None:
+        return {"": _there(job, runner, progress)}
+    each = {name: _job_of(job, name, group) for name, group in languages.items()} or {"": job}
+    return dict(zip(each, jobs.write([*each.values()], workers, progress), strict=True))
+
+
+def _job_of(job: Job, name: str, sources: Sequence[str]) -> Job:
+    """Returns the job of a language. Sentences of translations stay in pairs: no cleaning."""
+    parts = tuple(text_sources.parts(sources))
+    steps = () if "-" in name else job.steps
+    return dataclasses.replace(job, parts=parts, language=name, steps=steps)
 
 
 def _check_free(out: Path, option: str) -> None:
@@ -139,44 +165,6 @@ def _counted(corpus: store.Corpus, window: int | None) -> store.Corpus:
     return corpus
 
 
-@dataclasses.dataclass(frozen=True)
-class _Run:
-    """A job on this machine: its text, and the documents of each split in order."""
-
-    job: Job
-    text: spool.Spool
-    documents: dict[str, np.ndarray]
-    workers: int | None
-    progress: Progress | None
-
-    def report(self, stage: str, done: int = 0, total: int = 0) -> None:
-        if self.progress:
-            self.progress(stage, done, total)
-
-
-def _here(job: Job, workers: int | None, progress: Progress | None) -> dict[str, list[Shard]]:
-    """Writes the shards of each split that an earlier run did not finish, on this machine."""
-    documents = (
-        item
-        for kind, name in job.parts
-        for item in text_sources.read(kind, name, job.document_bytes)
-    )
-    if job.steps:
-        documents = _cleaned(documents, job.steps, job.folder / REPORT)
-    text = spool.write(documents, job.folder / "spool", job.seed, progress)
-    _refuse_nothing(job.folder)
-    run = _Run(job, text, text.split(job.heldout), workers, progress)
-    tokenizer, done, written = _tokenizer(run), 0, {}
-    for split in store.SPLITS:
-        written[split] = []
-        for shard, documents in _shards(run, split, len(tokenizer.pieces)):
-            if not shard.finished:
-                _fill(run, shard, documents, done)
-            done += len(documents)
-            written[split].append(shard)
-    return written
-
-
 def _there(job: Job, runner: Runner, progress: Progress | None) -> dict[str, list[Shard]]:
     """Writes the shards by a pipeline, whose workers may have another working directory."""
     here = [kind == "file" and not remote.is_remote(name) for kind, name in job.parts]
@@ -205,7 +193,7 @@ def _there(job: Job, runner: Runner, progress: Progress | None) -> dict[str, lis
         run(job, runner)
         remote.fetch(job.place, job.folder)
         remote.delete(job.place)
-    _refuse_nothing(job.folder)
+    jobs.refuse_nothing(job.report)
     beam.unpack(job.folder)
     vocab, shards = len(saved.load(job.folder / "tokenizer").pieces), {}
     for split in store.SPLITS:
@@ -214,50 +202,35 @@ def _there(job: Job, runner: Runner, progress: Progress | None) -> dict[str, lis
     return shards
 
 
-def _cleaned(documents: Iterator[Document], steps: Sequence[Any], path: Path) -> Iterator[Document]:
-    """Yields the documents after the cleaning, then writes its report into `path`."""
-    counts = collections.Counter()
-    yield from clean_text.clean(documents, steps, counts)
-    path.write_text(json.dumps(clean_text.report(counts)))
+def _write_manifest(
+    folder: Path, written: dict[str, dict[str, list[Shard]]], request: dict[str, Any]
+) -> None:
+    """Writes the sums over all shards: `counts.npy` and `manifest.json`.
 
-
-def _refuse_nothing(folder: Path) -> None:
-    """Raises UserError where the cleaning dropped every document."""
-    report = (
-        json.loads((folder / REPORT).read_text()) if (folder / REPORT).exists() else {"kept": 1}
-    )
-    if not report["kept"]:
-        main_cause = max(report["dropped"], key=report["dropped"].get, default="nothing")
-        raise UserError(
-            f"the cleaning left none of {report['read']} documents (mostly {main_cause}); "
-            "clean less"
-        )
-
-
-def _write_manifest(folder: Path, written: dict[str, list[Shard]], request: dict[str, Any]) -> None:
-    """Writes the sums over all shards: `counts.npy` and `manifest.json`."""
+    written   {language: {split: shards}}; one of the name "" in a corpus without languages
+    """
     tokenizer = saved.load(folder / "tokenizer")
-    facts, counts = {}, np.zeros((len(store.SPLITS), len(tokenizer.pieces)), np.int64)
-    for row, split in enumerate(store.SPLITS):
-        shards = [shard.facts() for shard in written[split]]
-        for shard in written[split]:
-            counts[row] += shard.counts()
-        sums = {
-            k: sum(s[k] for s in shards) for k in ("documents", "sentences", "tokens", "blocks")
-        }
-        facts[split] = sums | {
-            "shards": [{k: s[k] for k in ("file", "bytes", "blocks")} for s in shards]
-        }
-    np.save(folder / store.COUNTS, counts)
+    size = len(tokenizer.pieces)
+    counts = {name: _counts(shards, size) for name, shards in written.items()}
+    np.save(folder / store.COUNTS, sum(counts.values()))
+    together = {
+        split: [shard for shards in written.values() for shard in shards[split]]
+        for split in store.SPLITS
+    }
     manifest = {
         "format": store.FORMAT,
         "vocab": dataclasses.asdict(tokenizer.vocab),
         "tokenizer": {"hash": tokenizer.hash, "kind": tokenizer.kind},
-        "splits": facts,
+        "splits": _sizes(together),
         "request": request,
     }
-    if (folder / REPORT).exists():
-        manifest["cleaning"] = json.loads((folder / REPORT).read_text())
+    if "" not in written:
+        manifest["languages"] = {
+            name: mix.facts(_sizes(shards), counts[name], tokenizer.vocab)
+            for name, shards in written.items()
+        }
+    if reports := [json.loads(path.read_text()) for path in sorted(folder.glob(f"*{REPORT}"))]:
+        manifest["cleaning"] = clean_text.total(reports)
     manifest["arrays"] = {
         store.COUNTS: hashlib.sha256((folder / store.COUNTS).read_bytes()).hexdigest()
     }
@@ -265,48 +238,32 @@ def _write_manifest(folder: Path, written: dict[str, list[Shard]], request: dict
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
 
 
-def _tokenizer(run: _Run) -> tokenizing.Tokenizer:
-    """Returns the tokenizer of an earlier run, else trains it on the first `train_bytes` of the
-    train split."""
-    folder, train = run.job.folder / "tokenizer", run.documents["train"]
-    if not folder.exists():
-        run.report("training the tokenizer")
-        fits = splits.training(run.text.sizes(train), run.job.spec.train_bytes)
-        chunks = run.text.chunks(train[:fits], CHUNK_BYTES)
-        lines = (line for chunk in chunks for raw in chunk for line in spool.from_bytes(raw))
-        tokenizer_made = vocabularies.make(run.job.spec, lines)
-        temporary = run.job.folder / "tokenizer.partial"
-        tokenizer_made.save(temporary)
-        temporary.rename(folder)
-    return saved.load(folder)
+def _counts(shards: dict[str, list[Shard]], size: int) -> np.ndarray:
+    """Returns [2, V] int64: the counts of ids in each split."""
+    counts = np.zeros((len(store.SPLITS), size), np.int64)
+    for row, split in enumerate(store.SPLITS):
+        for shard in shards[split]:
+            counts[row] += shard.counts()
+    return counts
 
 
-def _shards(run: _Run, split: str, vocab: int) -> list[tuple[Shard, np.ndarray]]:
-    """Returns the shards of a split with their documents, of about equal bytes."""
-    documents = run.documents[split]
-    if not len(documents):
-        return []
-    parts = np.split(documents, splits.cuts(run.text.sizes(documents), run.job.shard_bytes))
-    return [
-        (run.job.shard(split, number, len(parts), vocab), part) for number, part in enumerate(parts)
-    ]
-
-
-def _fill(run: _Run, shard: Shard, documents: np.ndarray, before: int) -> None:
-    """Tokenizes the documents into the shard, after `before` documents in other shards."""
-    workers = run.workers
-    if workers is None:
-        workers = os.cpu_count() or 1 if run.text.offsets[-1] > PARALLEL_BYTES else 1
-    chunks = run.text.chunks(documents, CHUNK_BYTES)
-    for chunk in worker.tokenize(chunks, run.job.folder / "tokenizer", workers):
-        shard.add(chunk)
-        run.report("tokenizing", before + shard.documents, len(run.text.order))
-    shard.finish()
+def _sizes(shards: dict[str, list[Shard]]) -> dict[str, dict[str, Any]]:
+    """Returns the sums of each split, and its shards."""
+    facts = {split: [shard.facts() for shard in shards[split]] for split in store.SPLITS}
+    return {
+        split: {
+            name: sum(shard[name] for shard in facts[split])
+            for name in ("documents", "sentences", "tokens", "blocks")
+        }
+        | {"shards": [{k: s[k] for k in ("file", "bytes", "blocks")} for s in facts[split]]}
+        for split in store.SPLITS
+    }
 
 
 def _clear(partial: Path) -> None:
     """Deletes everything that is not part of the result."""
-    shutil.rmtree(partial / "spool", ignore_errors=True)
+    for folder in partial.glob("*spool"):
+        shutil.rmtree(folder, ignore_errors=True)
     for path in [
         partial / "request.json",
         partial / "lock",

@@ -199,6 +199,16 @@ class Corpus:
                 f"{folder} is damaged; delete it: it is made again when it is needed"
             ) from None
 
+    def language(self, name: str) -> Corpus:
+        """Returns the text of one of `languages`, with the counts of the whole corpus."""
+        splits = self.languages[name]["splits"]
+        return dataclasses.replace(self, manifest={**self.manifest, "splits": splits})
+
+    @property
+    def languages(self) -> Mapping[str, Any]:
+        """{language, or a pair as "de-en": its part of the manifest (`mix.facts`)}; {} without."""
+        return self.manifest.get("languages", {})
+
     def blocks(self, split: str = "train") -> Blocks:
         """Returns the blocks of a split, in the order of the corpus."""
         return Blocks(self, self._split(split))

@@ -33,7 +33,7 @@ from ptm_jax.core import fields
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.slots import Examples
 from ptm_jax.data.corpora import store
-from ptm_jax.data.corpora.groups import Groups, Lane, groups_of
+from ptm_jax.data.corpora.groups import Groups, Lane, MixedGroups, groups_of
 from ptm_jax.data.rows.examples import Fields
 
 MAX_LANES = 64
@@ -45,7 +45,7 @@ class _Batches:
 
     def __init__(
         self,
-        groups: Groups,
+        groups: Groups | MixedGroups,
         numbers: range,
         *,
         lanes: int,
@@ -140,7 +140,10 @@ class Stream:
                 "row; see core.fields"
             )
         row = fields.row_type(spec)
-        groups = groups_of(corpus, split, examples, length=length, batch=batch, seed=seed, row=row)
+        groups = groups_of(
+            corpus, split, examples, length=length, batch=batch, seed=seed, row=row,
+            sampled=epochs is None,
+        )  # fmt: skip
         if common is not None and groups.consecutive:
             raise UserError(
                 "rows that continue each other need batches of one size; set continues to False "
@@ -220,17 +223,23 @@ def merge(states: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Returns the states of all processes after the same number of batches as one.
     Raises UserError where they differ.
 
-    A stream without cursors has one position for all processes.
+    A stream without cursors has one position for all processes. One of several streams has theirs.
     """
     states = list(states)
-    facts = [{k: v for k, v in state.items() if k != "cursors"} for state in states]
+    several = {
+        name: merge(s["streams"][name] for s in states) for name in states[0].get("streams", {})
+    }
+    facts = [
+        {k: v for k, v in state.items() if k not in ("cursors", "streams")} for state in states
+    ]
     if any(f != facts[0] for f in facts):
         raise UserError(
             "the processes' positions in the data belong to different steps; use an earlier "
             "checkpoint"
         )
     cursors = {k: v for state in states for k, v in state.get("cursors", {}).items()}
-    return facts[0] | ({"cursors": cursors} if "cursors" in states[0] else {})
+    cursors = {"cursors": cursors} if "cursors" in states[0] else {}
+    return facts[0] | cursors | ({"streams": several} if several else {})
 
 
 def rows_per_epoch(
@@ -268,7 +277,7 @@ def measure(
     return {"tokens_per_second": real / took, "utilisation": real / places}
 
 
-def _lanes(batch: int, groups: Groups, epochs: int | None) -> int:
+def _lanes(batch: int, groups: Groups | MixedGroups, epochs: int | None) -> int:
     """Returns the number of lanes.
     Raises UserError where an endless stream of continuing examples has fewer rows."""
     if groups.consecutive:

@@ -115,6 +115,14 @@ def report(counts: dict[str, int]) -> dict[str, Any]:
     }
 
 
+def total(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the sum of reports."""
+    counts: collections.Counter[str] = collections.Counter()
+    for each in reports:
+        counts.update({"read": each["read"], "kept": each["kept"], **each["dropped"]})
+    return report(counts)
+
+
 _CITATION = re.compile(r"\[\d*\]|\[edit\]|\[citation needed\]")
 _POLICIES = (
     "terms of use",

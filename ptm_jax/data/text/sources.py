@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.graphs import folders, triple_sentences
+from ptm_jax.data.languages import codes, translations
 from ptm_jax.data.text import bitext, file_sources, pydocs, tfds_sources
 from ptm_jax.data.text.bounded import DOCUMENT_BYTES
 from ptm_jax.data.text.documents import Document
@@ -81,10 +82,19 @@ SOURCES = (
     Source(
         kind="parallel",
         forms=("parallel:DIR/train.de-en",),
-        help="two files, line by line translations",
+        help="two files, line by line translations, as words with their language, for word vectors",
         documents=bitext.documents,
         fingerprint=bitext.fingerprint,
         check=bitext.parts_of,
+    ),
+    Source(
+        kind="language",
+        forms=("language:de=SOURCE", "language:de-en=PATH"),
+        help="text of one language, or translations: DIR/train for DIR/train.de and DIR/train.en, "
+        "FILE,FILE, .tmx, .jsonl, or a folder with DIR/de and DIR/en",
+        documents=translations.documents,
+        fingerprint=translations.fingerprint,
+        check=codes.parsed,
     ),
     Source(
         kind="graph",
@@ -169,6 +179,11 @@ def expand(source: str) -> list[tuple[str, str]]:
     """Returns the parts of one source as [(kind, name)]. Raises UserError."""
     kind = next((kind for kind in KINDS.values() if kind.detect(source)), FILES)
     kind.check(source)
+    if kind.kind == "language":
+        languages, text = codes.parsed(source)
+        if len(languages) == 1:
+            return expand(text)
+        translations.files_of(source)
     return [(kind.kind, name) for name in kind.parts(source)]
 
 

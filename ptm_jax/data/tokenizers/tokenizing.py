@@ -63,6 +63,8 @@ class TokenizerSpec:
     min_count   occurrences that a word needs, at least, to be in a vocabulary of whole words
                 (word2vec: 5); `vocab` is then the largest size
     train_bytes UTF-8 bytes of text that train a vocabulary, at most
+    sampling    in text of several languages: the share of n bytes in the training is in proportion
+                to n^sampling
     """
 
     kind: Kind = "wordpiece"
@@ -73,12 +75,15 @@ class TokenizerSpec:
     path: str | None = None
     min_count: int = 1
     train_bytes: int = 32_000_000
+    sampling: float = 1.0
 
     def __post_init__(self):
         if self.kind not in get_args(Kind):
             raise unknown("tokenizer kind", str(self.kind), get_args(Kind))
         if self.specials not in STYLES:
             raise unknown("style of special tokens", str(self.specials), STYLES)
+        if not 0 <= self.sampling <= 1:
+            raise UserError(f"tokenizer.sampling={self.sampling}; expected a power in [0, 1]")
         if self.min_count < 1 or (self.min_count > 1 and self.kind not in ("word", "spaced")):
             raise UserError(
                 f"tokenizer.min_count={self.min_count}; expected at least 1, and 1 for "

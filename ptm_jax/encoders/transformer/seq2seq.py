@@ -132,9 +132,10 @@ class EncoderDecoder(Embedded):
                 "token_type_ids",
                 "segment_ids",
                 "positions",
+                "language_ids",
             ):
                 inner.pop(name, None)
-            renamed = ("input_ids", "segment_ids", "positions")
+            renamed = ("input_ids", "segment_ids", "positions", "language_ids")
             inner |= {
                 name: batch[f"decoder_{name}"] for name in renamed if f"decoder_{name}" in batch
             }

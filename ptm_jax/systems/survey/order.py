@@ -2,7 +2,7 @@
 
 ORDER = {
     "transformers.bert_gpt": """
-        bert_base bert_large bert_base_cased bert_large_cased bert_base_multilingual_cased
+        bert_base bert_large bert_base_cased bert_large_cased
         bert_base_chinese bert_L2_H128 bert_L2_H256 bert_L2_H512 bert_L2_H768 bert_L4_H128
         bert_L4_H256 bert_L4_H512 bert_L4_H768 bert_L6_H128 bert_L6_H256 bert_L6_H512 bert_L6_H768
         bert_L8_H128 bert_L8_H256 bert_L8_H512 bert_L8_H768 bert_L10_H128 bert_L10_H256
@@ -47,6 +47,11 @@ ORDER = {
         bert_large_wwm bert_large_cased_wwm bert_base_chinese_wwm roberta_base_chinese_wwm
         roberta_large_chinese_wwm spanbert_mini structbert_mini infoword_mini bert_wwm_mini
     """,
+    "transformers.many_languages": """
+        bert_base_multilingual_cased bert_multilingual_mini xlm_15 xlm_tlm_15 xlm_17 xlm_100
+        xlm_clm_enfr xlm_mini xlm_clm_mini xlm_r_base xlm_r_large xlm_r_xl xlm_r_xxl xlm_r_mini
+    """,
+    "sequence_to_sequence.mbart": "mbart25 mbart_mini",
     "transformers.megatron": """
         megatron_gpt2_1200m megatron_gpt2_2500m megatron_gpt2_4200m megatron_gpt2_8300m
         megatron_bert_336m megatron_bert_1300m megatron_bert_3900m megatron_bert_mini

@@ -284,7 +284,6 @@ def systems() -> Iterator[System]:
     yield bert("bert_large", 24, 1024, 16)
     yield bert("bert_base_cased", 12, 768, 12, BERT_CASED)
     yield bert("bert_large_cased", 24, 1024, 16, BERT_CASED)
-    yield bert("bert_base_multilingual_cased", 12, 768, 12, BERT_MULTILINGUAL)
     yield bert("bert_base_chinese", 12, 768, 12, BERT_CHINESE)
     for layers in TURC_LAYERS:
         for width in TURC_WIDTHS:

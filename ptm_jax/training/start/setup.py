@@ -24,6 +24,7 @@ from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import Corpus, open_corpus
 from ptm_jax.data.corpora.stream import Stream, rows_per_epoch
 from ptm_jax.data.graphs import folders
+from ptm_jax.data.languages.language_stream import opened as opened_stream
 from ptm_jax.data.stores import fetched, working
 from ptm_jax.data.tokenizers import vocabularies
 from ptm_jax.training import workdirs
@@ -280,7 +281,7 @@ def stream(
                 "data"
             )
         options["common"] = math.gcd(*(recipe.phases[number].batch for number in chain))
-    make = corpus.stream or functools.partial(Stream, corpus)
+    make = corpus.stream or functools.partial(opened_stream, corpus)
     rows = make(
         split,
         in_phase(config.system, phase).examples,

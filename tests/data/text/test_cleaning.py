@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.data.corpora import prepare
+from ptm_jax.data.corpora import jobs, prepare
 from ptm_jax.data.text import cleaning, duplicates, sources
 from ptm_jax.data.text.documents import Document, document
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
@@ -262,7 +262,7 @@ def test_an_interrupted_run_keeps_the_report(tmp_path, text_file, monkeypatch):
     }
     whole = prepare.prepare([str(text_file)] * 2, tmp_path / "a", **options)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(prepare, "_fill", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(jobs, "_fill", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         prepare.prepare([str(text_file)] * 2, tmp_path / "b", **options)
     monkeypatch.setattr(sources, "read", None)  # the text is there
     again = prepare.prepare([str(text_file)] * 2, tmp_path / "b", **options)

@@ -1,0 +1,1 @@
+"""Text in several languages: codes, translations, and how batches mix them."""

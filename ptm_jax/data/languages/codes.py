@@ -1,0 +1,67 @@
+"""Languages of text: `language:CODE=SOURCE` is text, `language:CODE-CODE=PATH` are translations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ptm_jax.core.errors import UserError, unknown
+
+START = "language:"
+CODES = frozenset(
+    """
+    aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de
+    dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia
+    id ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo
+    lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl
+    ps pt qu rm rn ro ru rw sa sc sd se sg sh si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti
+    tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu
+    als arz ast azb bar bpy ceb ckb dsb fil haw hsb ilo lmo mai min mwl nap nds new pms pnb sah scn
+    sco simple war wuu yue
+    """.split()
+)
+"""ISO 639-1, and the longer codes of Wikipedias. A region or script may follow: pt_BR, zh_Hans."""
+_REGION = re.compile(r"(_[A-Z]{2}|_[A-Z][a-z]{3}|_rom)?")
+
+
+def check(code: str) -> str:
+    """Returns a language code. Raises UserError with the nearest for an unknown one."""
+    name, mark, region = code.partition("_")
+    if name not in CODES:
+        raise unknown("language code", code, CODES)
+    if not _REGION.fullmatch(mark + region):
+        raise UserError(
+            f"language code {code!r} ends with {region!r}; write a region or a script, as pt_BR "
+            "or zh_Hans"
+        )
+    return code
+
+
+def parsed(source: str) -> tuple[tuple[str, ...], str]:
+    """Returns (one or two languages, what is after the =) of a source. Raises UserError."""
+    names, equals, text = source.removeprefix(START).partition("=")
+    languages = tuple(check(name) for name in names.split("-"))
+    if not equals or not text or len(languages) > 2:
+        raise UserError(
+            f"{source} names no text; write language:de=FILE for text, language:de-en=PATH for "
+            "translations"
+        )
+    if len({*languages}) < len(languages):
+        raise UserError(f"{source} names one language twice; translations need two")
+    return languages, text
+
+
+def grouped(sources: Sequence[str]) -> dict[str, list[str]]:
+    """Returns {languages, as "de" or "de-en": their sources} in order; {} without a language.
+    Raises UserError where some sources have a language and others have none."""
+    sources = [sources] if isinstance(sources, str) else list(sources)
+    tagged = [source for source in sources if source.startswith(START)]
+    if tagged and len(tagged) < len(sources):
+        other = next(source for source in sources if source not in tagged)
+        raise UserError(
+            f"{other} has no language, and {tagged[0]} has one; write language:CODE={other}"
+        )
+    parts: dict[str, list[str]] = {}
+    for source in tagged:
+        parts.setdefault("-".join(parsed(source)[0]), []).append(source)
+    return parts

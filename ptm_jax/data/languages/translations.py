@@ -1,0 +1,170 @@
+"""Translations as text: documents in which the sentences of two languages alternate.
+
+`language:de-en=PATH` reads
+
+    DIR/train          the files DIR/train.de and DIR/train.en, line by line (Moses)
+    FILE,FILE          two files, line by line, whatever their names
+    FILE.tmx           units of Translation Memory eXchange
+    FILE.jsonl         objects {"de": text, "en": text}, also below the key "translation"
+    DIR                files of the same names in DIR/de and DIR/en, line by line
+
+An empty line on both sides ends a document. A document has at most `LONGEST` bytes, so that no
+stage of `ptm prepare` divides it; a longer pair is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.core.reading import broken, decoded, parse_json, reading, size_of
+from ptm_jax.data.corpora.spool import SHORTEST
+from ptm_jax.data.languages import codes
+from ptm_jax.data.text.documents import Document
+
+LONGEST = SHORTEST
+"""Bytes of a document at most."""
+_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
+
+Pair = tuple[str, str]
+
+
+def documents(source: str) -> Iterator[Document]:
+    """Yields the documents of a source. Raises UserError with the file and the line."""
+    languages, _ = codes.parsed(source)
+    for paths in files_of(source):
+        sentences: list[str] = []
+        for both in _pairs(paths, languages):
+            texts = [" ".join(text.split()) for text in both]
+            size = sum(len(text.encode()) + 1 for text in texts)
+            taken = sum(len(text.encode()) + 1 for text in sentences)
+            if sentences and (taken + size > LONGEST or not any(texts)):
+                yield Document(tuple(sentences))
+                sentences = []
+            if all(texts) and size <= LONGEST:
+                sentences += texts
+        if sentences:
+            yield Document(tuple(sentences))
+
+
+def fingerprint(source: str) -> str:
+    """Returns the hash of the languages and of the files of a source."""
+    digest = hashlib.sha256("-".join(codes.parsed(source)[0]).encode())
+    for paths in files_of(source):
+        for path in paths:
+            with reading(path), path.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()
+
+
+def files_of(source: str) -> list[tuple[Path, ...]]:
+    """Returns the pairs of files, or single files, of a source. Raises UserError."""
+    languages, text = codes.parsed(source)
+    path = Path(text).expanduser()
+    if "," in text and not path.exists():
+        groups = [tuple(Path(name).expanduser() for name in text.split(","))]
+    elif path.is_dir():
+        groups = _folders(path, languages)
+    elif path.suffix in (".tmx", ".jsonl"):
+        groups = [(path,)]
+    else:
+        base = path.with_suffix("") if path.suffix == f".{'-'.join(languages)}" else path
+        groups = [tuple(base.with_name(f"{base.name}.{code}") for code in languages)]
+    if any(len(paths) > 2 for paths in groups):
+        raise UserError(f"{source} names more than two files; write FILE,FILE")
+    for file in (file for paths in groups for file in paths):
+        if not file.is_file():
+            raise UserError(
+                f"{source} needs the file {file}, which is not there; give DIR/NAME of DIR/NAME."
+                f"{languages[0]}, FILE,FILE, a .tmx, a .jsonl or a folder"
+            )
+        size_of(file)
+    return groups
+
+
+def _folders(path: Path, languages: Pair) -> list[tuple[Path, ...]]:
+    sides = [path / code for code in languages]
+    names = [
+        {file.relative_to(side) for file in side.rglob("*") if file.is_file()} for side in sides
+    ]
+    if lonely := sorted(names[0] ^ names[1]):
+        here, other = sides if lonely[0] in names[0] else sides[::-1]
+        raise UserError(f"{here / lonely[0]} has no translation {other / lonely[0]}; add it")
+    if not names[0]:
+        raise UserError(f"{path} has no files in {sides[0]} and {sides[1]}; see ptm list --sources")
+    return [tuple(side / name for side in sides) for name in sorted(names[0])]
+
+
+def _pairs(paths: tuple[Path, ...], languages: Pair) -> Iterable[Pair]:
+    if len(paths) == 2:
+        return _aligned(*paths)
+    return (
+        _units(paths[0], languages) if paths[0].suffix == ".tmx" else _objects(paths[0], languages)
+    )
+
+
+def _aligned(first: Path, second: Path) -> Iterator[Pair]:
+    sides = [_lines(path) for path in (first, second)]
+    if len(sides[0]) != len(sides[1]):
+        raise broken(
+            second,
+            f"has {len(sides[1]):,} lines; {first.name} has {len(sides[0]):,}: they are no "
+            "translations line by line",
+        )
+    for number, pair in enumerate(zip(*sides, strict=True), 1):
+        filled = [bool(line.strip()) for line in pair]
+        if filled[0] != filled[1]:
+            here, other = (second, first) if filled[0] else (first, second)
+            raise broken(
+                here,
+                f"line {number:,} is empty, and line {number:,} of {other.name} has text: they are "
+                "no translations line by line; align them, or delete the line in both",
+            )
+        yield pair
+
+
+def _lines(path: Path) -> list[str]:
+    with reading(path):
+        return decoded(path, path.read_bytes()).removesuffix("\n").split("\n")
+
+
+def _objects(path: Path, languages: Pair) -> Iterator[Pair]:
+    with reading(path), path.open("rb") as stream:
+        for number, line in enumerate(stream, 1):
+            value = parse_json(path, line, f"line {number:,}") if line.strip() else {}
+            value = value.get("translation", value) if isinstance(value, dict) else None
+            if value == {}:
+                yield "", ""
+                continue
+            texts = [value.get(code) if isinstance(value, dict) else None for code in languages]
+            if not all(isinstance(text, str) and text.strip() for text in texts):
+                fields = ", ".join(f'"{code}": text' for code in languages)
+                raise broken(path, f"line {number:,} is no object {{{fields}}}")
+            yield texts[0], texts[1]
+
+
+def _units(path: Path, languages: Pair) -> Iterator[Pair]:
+    try:
+        with reading(path), path.open("rb") as stream:
+            for _, unit in ElementTree.iterparse(stream):
+                if unit.tag != "tu":
+                    continue
+                texts = dict(_variants(unit))
+                texts |= {name.partition("-")[0]: text for name, text in texts.items()}
+                names = [code.lower().replace("_", "-") for code in languages]
+                if all(name in texts for name in names):
+                    yield texts[names[0]], texts[names[1]]
+                unit.clear()
+    except ElementTree.ParseError as error:
+        raise broken(path, f"line {error.position[0]:,} is no XML ({error.msg})") from None
+
+
+def _variants(unit: ElementTree.Element) -> Iterator[Pair]:
+    """Yields (language in lower case, text) of a unit's variants with text."""
+    for variant in unit.iter("tuv"):
+        segment = variant.find("seg")
+        if segment is not None and (text := "".join(segment.itertext()).strip()):
+            yield (variant.get(_LANGUAGE) or variant.get("lang") or "").lower(), text

@@ -1,1 +1,0 @@
-"""Probes of the attention between words."""
