@@ -80,21 +80,28 @@ def test_commands(folder, tmp_path, capsys):
     """Each suite with a real model; what the command refuses is one line."""
     pairs = [{"sentence_good": "the film was good", "sentence_bad": "the film good was", "UID": u,
               "linguistics_term": "order"} for u in ("a", "b")]  # fmt: skip
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    lines = "".join(json.dumps(pair) + "\n" for pair in pairs)
+    people = '"Condition","accepted","total_mean","count"\n"a",5,0.9,100\n"c",5,0.5,100\n'
+    summary = '{"UID": "b", "linguistics_term": "order", "gpt2": 0.8}\n'
+    (tmp_path / "pairs").mkdir()
+    for name, text in (("a.jsonl", lines), (minimal_pairs.PEOPLE, people),
+                       (minimal_pairs.PUBLISHED, summary)):  # fmt: skip
+        (tmp_path / "pairs" / name).write_text(text)
     facts = [{"masked_sentences": ["the film is [MASK] ."], "obj_label": w} for w in ("a", "the")]
     (tmp_path / "facts.jsonl").write_text("".join(json.dumps(fact) + "\n" for fact in facts))
     model = ptm_jax.load(folder)
     score = cloze_scores.sentence_scores(
         model, [pairs[0][f"sentence_{x}"] for x in ("good", "bad")]
     )
-    for task, file, field in (("blimp", "pairs", "accuracy"), ("lama", "facts", "precision")):
-        data = str(tmp_path / f"{file}.jsonl")
+    for task, file, field in (("blimp", "pairs", "accuracy"), ("lama", "facts.jsonl", "precision")):
+        data = str(tmp_path / file)
         command = ["evaluate", str(folder), "--task", task, "--data", data]
         assert main([*command, "--json"]) == 0
         metrics = json.loads(capsys.readouterr().out)["metrics"]
         assert field in metrics
         if task == "blimp":
             assert metrics["accuracy"] == float(score[0] > score[1])
+            assert (metrics["published gpt2"], metrics["published people"]) == (0.8, 0.9)
         assert main(command) == 0 and f"{task}: 2" in capsys.readouterr().out
     assert main([*command, "--plot", "a.png"]) == 1
     assert "--plot is not for lama" in capsys.readouterr().err

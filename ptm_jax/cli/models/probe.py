@@ -6,11 +6,16 @@ Example:
   ptm probe MODEL --by structural --data train.conllu dev.conllu --out probes/structural
   ptm probe MODEL --by spans --data train.jsonl dev.jsonl
   ptm probe MODEL --by sentences --data past_present.txt --pool first
+  ptm probe MODEL --by constituency --data dev.mrg test.mrg --bias 1.5
+  ptm probe MODEL --by attention --label arc-label --data train.conllu dev.conllu
+  ptm probe MODEL --by senses --data train.tsv test.tsv
 
 A linear probe stands beside a control task, whose labels are drawn for each word (Hewitt and Liang
 2019), and beside the most frequent labels; layer 0 has the embeddings. The structural probe finds
-the distances and depths of trees in the states (Hewitt and Manning 2019). The states of words are
-kept in the cache (PTM_CACHE), so that another probe of the same sentences begins at once.
+the distances and depths of trees in the states (Hewitt and Manning 2019). Constituency splits a
+sentence at the greatest distances of states or attention (Kim et al. 2020). Attention and senses
+are the probes of Coenen, Reif et al. (2019). The states of words are kept in the cache (PTM_CACHE),
+so that another probe of the same sentences begins at once.
 """
 
 from __future__ import annotations
@@ -25,7 +30,8 @@ import tyro
 from ptm_jax.cli import options
 
 FOR = {
-    "label": ("labels", "spans", "phrases"), "bits": ("labels",), "rank": ("structural",),
+    "label": ("labels", "spans", "phrases", "attention"), "bits": ("labels", "attention"),
+    "rank": ("structural", "senses"), "bias": ("constituency",),
     "hidden": ("labels", "sentences"), "pool": ("sentences", "roles"),
 }  # fmt: skip
 """{option: the values of --by that read it}."""
@@ -39,10 +45,15 @@ class Args:
     """Sentences to train on, and held-out ones; of one file every fifth sentence is held out.
     CoNLL-U (.conllu), JSON lines with text and targets of spans (.jsonl), else lines with a word
     first and a tag last; of sentences: SentEval's lines of tr, va or te, a label, a sentence."""
-    by: Literal["labels", "structural", "spans", "phrases", "sentences", "roles"] = "labels"
+    by: Literal[
+        "labels", "structural", "spans", "phrases", "sentences", "roles", "constituency",
+        "attention", "senses",
+    ] = "labels"  # fmt: skip
     """labels: linear probes of --label. structural: distances and depths of trees. spans: edge
     probes. phrases: clusters and labels. sentences: SentEval's tasks. roles: tensor products of
-    words and their places."""
+    words and their places. constituency: phrases of .mrg or CoNLL-U without training. attention:
+    arcs from the weights of the heads. senses: a table with word, sense and sentence, or
+    Raganato's XML."""
     label: Annotated[str, tyro.conf.arg(metavar="NAME")] = ""
     """upos (the default), xpos, deprel or a feature (Number) of CoNLL-U; arc: is the second word
     the head of the first; arc-label: the relation of a word and its head; tag of other files. Of
@@ -55,17 +66,21 @@ class Args:
     pool: Literal["mean", "first"] = "mean"
     """sentences, roles: the state of a sentence is the mean, or that of the first token ([CLS])."""
     rank: options.Number = None
-    """structural: rank of the probe (default: the width of the states)."""
+    """structural, senses: rank of the map (default: the width of the states)."""
+    bias: Annotated[float, tyro.conf.arg(metavar="X")] = 0.0
+    """constituency: the bias towards trees that branch to the right; 1.5 in the paper."""
     out: options.Path = None
     """Folder for probe.json, probe.png and the page probe.html."""
     tower: options.Text = None
     """The network to probe if the model has several, as "generator" of ELECTRA (default: main)."""
     batch: Annotated[int, tyro.conf.arg(metavar="N")] = 32
-    """Sentences in a batch."""
+    """Sentences in a batch, at most."""
+    memory: Annotated[float, tyro.conf.arg(metavar="GB")] = 4.0
+    """GB of memory that the layers of a batch may take, and all states if PTM_CACHE is off."""
     seed: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """Seed of the probes and of the control task."""
     json: options.Flag = False
-    """Print one JSON document: layers, baselines, counts."""
+    """Print one JSON document: layers, heads, baselines, counts."""
 
 
 def run(args: Args) -> int:
@@ -83,18 +98,33 @@ def run(args: Args) -> int:
     for name, kinds in FOR.items():
         if args.by not in kinds and options.given(args, (name,)):
             raise UserError(f"--{name} is for --by {' and '.join(kinds)}; leave it out")
-    names = ("by", "data", "label", "bits", "hidden", "pool", "rank", "batch", "seed")
+    names = (
+        "by",
+        "data",
+        "label",
+        "bits",
+        "hidden",
+        "pool",
+        "rank",
+        "bias",
+        "batch",
+        "memory",
+        "seed",
+    )
     question = probing.Question(**{name: vars(args)[name] for name in names})
-    answer = probing.answered(load(best_checkpoint(args.model), tower=args.tower), question)
+    model = load(best_checkpoint(args.model), tower=args.tower)
+    answer = probing.answered(model, question, options.say)
     layers = {name: [round(float(x), 6) for x in row] for name, row in answer.layers.items()}
     document = {
         "by": args.by, "label": answer.label or None, "layers": layers,
+        "heads": {name: rows.round(6).tolist() for name, rows in answer.heads.items()},
+        "first layer": answer.first,
         "baselines": dict(answer.baselines), "counts": dict(answer.counts),
     }  # fmt: skip
     subject = answer.label or args.by
     counts = ", ".join(f"{value:,} {name}" for name, value in answer.counts.items() if value)
     rows = [
-        [str(layer), *(options.figure(row[layer]) for row in layers.values())]
+        [str(answer.first + layer), *(options.figure(row[layer]) for row in layers.values())]
         for layer in range(len(next(iter(layers.values()))))
     ]
     lines = [f"{subject}: {counts}", options.table(["layer", *layers], rows)]

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 PUBLISHED = "models_summary.jsonl"
 """BLiMP's file with the accuracy of published models for each paradigm."""
+PEOPLE = "human_validation_summary.csv"
+"""BLiMP's file with the accuracy of people for each paradigm."""
 SCORES = {
     "piece": "pseudo-log-likelihood",
     "word": "pseudo-log-likelihood of words",
@@ -66,7 +68,9 @@ class Pair(NamedTuple):
 def report(request: Request) -> Report:
     """Returns the accuracy: of all paradigms (their mean), of groups, and of baselines."""
     files = files_of(request.data, (".jsonl", ".txt", ".tsv", ".csv"), "blimp")
-    pairs = [pair for file in files if file.name != PUBLISHED for pair in pairs_of(file)]
+    pairs = [
+        pair for file in files if file.name not in (PUBLISHED, PEOPLE) for pair in pairs_of(file)
+    ]
     model = load(best_checkpoint(request.model), tower=request.tower)
     if request.by != "piece" and (model.causal or cloze_scores.detects(model)):
         raise UserError(f"--by {request.by} is for masked models; leave it out")
@@ -182,15 +186,22 @@ def accuracies(right: Sequence[bool], names: Sequence[str]) -> dict[str, float]:
 
 
 def _published(files: Sequence[Path], paradigms: Mapping[str, float]) -> dict[str, float]:
-    """Returns {model: its published accuracy on the paradigms of the data}, where BLiMP's file of
-    them is among the files."""
-    file = next((file for file in files if file.name == PUBLISHED), None)
-    if file is None:
-        return {}
-    rows = [json.loads(line) for line in file.read_text(encoding="utf8").splitlines()]
+    """Returns {model, or "people": its published accuracy on the paradigms of the data}, where
+    BLiMP's files of them are among the files."""
+    rows: list[dict[str, str | float]] = []
+    for file in files:
+        if file.name == PUBLISHED:
+            rows += [json.loads(line) for line in file.read_text(encoding="utf8").splitlines()]
+        elif file.name == PEOPLE:
+            table = [fields for _, fields in tabular.rows(file)]
+            rows += [{"UID": one["Condition"], "people": float(one["total_mean"])} for one in table]
     rows = [row for row in rows if row["UID"] in paradigms]
-    names = [name for name in (rows[0] if rows else ()) if name not in ("UID", "linguistics_term")]
-    return {name: float(np.mean([row[name] for row in rows])) for name in names}
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {
+        name: float(np.mean([row[name] for row in rows if name in row]))
+        for name in names
+        if name not in ("UID", "linguistics_term")
+    }
 
 
 EVALUATIONS = (

@@ -90,7 +90,7 @@ def _listed(path: Path) -> Senses:
 def _wsd(path: Path, encoding: str) -> Iterator[Row]:
     senses = _senses(path.parent)
     for place, tokens in (
-        _of_raganato(path, encoding) if path.suffix == ".xml" else _of_kb(path, encoding)
+        of_raganato(path, encoding) if path.suffix == ".xml" else _of_kb(path, encoding)
     ):
         words = [word for token in tokens for word in needs(place, token, "token")]
         for at, token in enumerate(tokens):
@@ -123,7 +123,7 @@ def _of_kb(path: Path, encoding: str) -> Iterator[tuple[str, list[Fields]]]:
         yield f"{path}:{number}", tokens
 
 
-def _of_raganato(path: Path, encoding: str) -> Iterator[tuple[str, list[Fields]]]:
+def of_raganato(path: Path, encoding: str) -> Iterator[tuple[str, list[Fields]]]:
     """The sentences of XML as tokens of allenai/kb, with whole sense keys."""
     keys, gold = (
         {},

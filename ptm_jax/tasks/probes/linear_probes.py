@@ -22,6 +22,7 @@ import optax
 from ptm_jax.core.types import Array
 from ptm_jax.tasks.probes import layer_training
 from ptm_jax.tasks.probes.layer_training import Arrays
+from ptm_jax.tasks.probes.word_states import Rows
 
 BATCH = 256
 """Rows of a batch, at most; a small set is divided into at least 32 batches of 16 rows or more."""
@@ -62,8 +63,8 @@ def train(
     else:
         train_rows, held_rows = np.split(np.arange(len(states)), [len(states) - held])
     layers, width = states.shape[1:]
-    sample = np.asarray(states[np.sort(train_rows[:20_000])], np.float32)
-    constants = {"mean": sample.mean(0), "scale": 1 / np.maximum(sample.std(0), 1e-6)}
+    mean, deviation = _moments(states, np.sort(train_rows[:20_000]))
+    constants = {"mean": mean, "scale": 1 / np.maximum(deviation, 1e-6)}
     params = {
         "kernel": np.zeros((layers, hidden or width, classes), np.float32),
         "bias": np.zeros((layers, classes), np.float32),
@@ -121,7 +122,8 @@ def description_length(
     total = np.full(states.shape[1], ends[0] * np.log2(classes))
     for begin, end in zip(ends, ends[1:], strict=False):
         known, new = np.sort(order[:begin]), order[begin:end]
-        probe = train(states[known], labels[known], classes, seed=seed)
+        part = states.of(known) if isinstance(states, Rows) else states[known]
+        probe = train(part, labels[known], classes, seed=seed)
         total += bits(probe, states, labels, new) * len(new)
         if step is not None:
             step()
@@ -151,6 +153,16 @@ def centre_of_gravity(mix: Array) -> float:
     logits [N+1, N+1] of the weights."""
     weights = jax.nn.softmax(mix[-1])
     return float((np.arange(len(weights)) * np.asarray(weights)).sum())
+
+
+def _moments(states: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the means and standard deviations [N+1, D] of some rows, batch by batch."""
+    mean, square = (np.zeros(states.shape[1:]) for _ in range(2))
+    for chosen in layer_training.divided(rows, BATCH):
+        mean += np.asarray(states[chosen], np.float64).sum(0) / len(rows)
+    for chosen in layer_training.divided(rows, BATCH):
+        square += ((states[chosen] - mean) ** 2).sum(0) / len(rows)
+    return mean.astype(np.float32), np.sqrt(square).astype(np.float32)
 
 
 def _all_batches(

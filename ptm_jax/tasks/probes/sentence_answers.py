@@ -99,7 +99,10 @@ def roles(question: Question, train: Part, held: Part, counts: dict[str, int]) -
 def _states(model: Pretrained, words: Sequence[Sequence[str]], question: Question) -> WordStates:
     """Returns the states of sentences: of their first token, or of words that are whole texts."""
     first = question.pool == "first"
-    return word_states.of_sentences(model, words, word_states.folder(), question.batch, first=first)
+    folder, memory = word_states.folder(), question.memory
+    return word_states.of_sentences(
+        model, words, folder, question.batch, first=first, memory=memory
+    )
 
 
 def _of_part(part: Part, question: Question) -> np.ndarray:

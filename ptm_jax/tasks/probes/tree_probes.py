@@ -95,9 +95,12 @@ def predicted(b: np.ndarray, states: np.ndarray, depth: bool = False) -> np.ndar
 
 def distance_scores(sentences: Sequence[ParsedStates], b: np.ndarray) -> dict[str, np.ndarray]:
     """Returns the figures [N+1]: `uuas`, the share of undirected edges in the minimum spanning tree
-    without punctuation, and `dspr`, Spearman's correlation of the distances of a word, averaged
-    over words, sentences of a length, and lengths (section 3.2)."""
+    without punctuation, `dspr`, Spearman's correlation of the distances of a word, averaged over
+    words, sentences of a length, and lengths (section 3.2), and how well one factor makes tree
+    distances of the squared ones and of their roots: the share of variance that it explains, 1 for
+    squares of a Pythagorean embedding (Coenen, Reif et al. 2019, arXiv 1906.02715, section 3.2)."""
     edges, right = 0, np.zeros(len(b))
+    products, gold_sums = np.zeros((2, 2, len(b))), np.zeros(3)
     by_length: dict[int, list[np.ndarray]] = {}
     for sentence in sentences:
         tables = predicted(b, sentence.states)
@@ -106,11 +109,19 @@ def distance_scores(sentences: Sequence[ParsedStates], b: np.ndarray) -> dict[st
         edges += len(gold)
         for layer, table in enumerate(tables):
             right[layer] += len(gold & spanning_edges(table, words))
+        true = distances(sentence.heads)
+        gold_sums += len(true) * (len(true) - 1), true.sum(), (true**2).sum()
+        for power, values in enumerate((tables, np.sqrt(tables))):
+            products[power] += (values * true).sum((1, 2)), (values**2).sum((1, 2))
         if len(words) and len(sentence.heads) in LENGTHS:
-            by_length.setdefault(len(sentence.heads), []).append(
-                _correlations(tables, distances(sentence.heads))
-            )
-    return {"uuas": right / max(1, edges), "dspr": _mean_of_lengths(by_length, len(b))}
+            by_length.setdefault(len(sentence.heads), []).append(_correlations(tables, true))
+    count, total, square = gold_sums
+    errors = square - products[:, 0] ** 2 / np.maximum(products[:, 1], 1e-30)
+    explained = 1 - errors / max(square - total**2 / max(1, count), 1e-30)
+    return {
+        "uuas": right / max(1, edges), "dspr": _mean_of_lengths(by_length, len(b)),
+        "fit of squares": explained[0], "fit of roots": explained[1],
+    }  # fmt: skip
 
 
 def depth_scores(sentences: Sequence[ParsedStates], b: np.ndarray) -> dict[str, np.ndarray]:
