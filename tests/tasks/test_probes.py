@@ -101,6 +101,7 @@ def test_distances_edges_and_correlations():
     assert scores["uuas"][0] == 1.0 and np.isnan(scores["dspr"][0])  # shorter than five words
 
 
+@pytest.mark.status("ptm probe --by labels", "matches")
 @pytest.mark.full
 def test_linear_probes_find_the_layer_with_the_labels():
     draw = np.random.default_rng(2)

@@ -49,6 +49,7 @@ def test_roles_of_schemes():
     assert "tree" not in tensor_products.schemes([tree._replace(heads=None)])
 
 
+@pytest.mark.status("ptm probe --by roles", "matches")
 @pytest.mark.full
 def test_a_planted_scheme_is_found():
     """States are sums of outer products of words and places from the left, through a random map;
@@ -79,6 +80,7 @@ def test_a_planted_scheme_is_found():
         np.testing.assert_allclose(result[layer, 0], wanted, atol=1e-4)
 
 
+@pytest.mark.status("ptm probe --by sentences", "built")
 @pytest.mark.full
 def test_commands(published, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PTM_CACHE", str(tmp_path / "cache"))
@@ -102,21 +104,21 @@ def test_commands(published, tmp_path, monkeypatch, capsys):
     )
     printed = {}
     for by, file in (("spans", "a.jsonl"), ("phrases", "b.txt"), ("roles", "a.conllu"),
-                     ("sentences", "a.txt"), ("labels", "a.jsonl")):  # fmt: skip
+                     ("sentences", "a.txt"), ("labels", "b.txt")):  # fmt: skip
         command = ["probe", str(published), "--by", by, "--data", str(tmp_path / file)]
-        if by == "labels":
-            assert main(command) == 1
-            assert "a target has several words or labels; use --by spans" in capsys.readouterr().err
-            continue
         assert main([*command, "--json"]) == 0
         printed[by] = json.loads(capsys.readouterr().out)
     assert printed["spans"]["label"] == "targets" and printed["phrases"]["label"] == "segment"
     assert set(printed["roles"]["layers"]) >= {"mean state", "tree", "bidirectional"}
     assert printed["sentences"]["counts"] == {"tr": 24, "va": 8, "te": 8, "labels": 5}
+    assert printed["labels"]["label"] == "tag"
+    assert printed["labels"]["layers"]["segment f1"] == printed["labels"]["layers"]["accuracy"]
     assert printed["spans"]["baselines"]["most frequent label"] < 0.5
     for more, message in (
         (["--pool", "first"], "--pool is for --by sentences and roles"),
         (["--by", "spans", "--hidden", "3"], "--hidden is for --by labels and sentences"),
+        ([], "a.jsonl:1: a target has several words or labels; use --by spans"),
+        (["--by", "structural"], "a.jsonl:1: there are no trees"),
         (["--by", "sentences"], "a.jsonl:1: expected tr, va or te"),
     ):
         assert main(["probe", str(published), "--data", str(tmp_path / "a.jsonl"), *more]) == 1

@@ -46,6 +46,44 @@ def test_targets_of_files(tmp_path):
     assert pairs.spans[:2].tolist() == [[[0, 1], [1, 2]], [[1, 2], [4, 5]]]
 
 
+def test_phrases_and_ancestors_of_brackets(tmp_path):
+    file = tmp_path / "a.mrg"
+    file.write_text(
+        "( (S (NP-SBJ=2 (DT the) (NN dog)) (VP (VBZ barks) (NP (-NONE- *T*-1))) (. .)) )\n(X (Y y))"
+    )
+    sentences = probe_data.sentences_of(file)
+    assert [one.words for one in sentences] == [("the", "dog", "barks", "."), ("y",)]
+    targets = span_targets.targets_of(sentences, "targets")
+    assert targets.spans[:, 0].tolist() == [[0, 2], [2, 3], [0, 4], [4, 5]]
+    assert targets.labels == [("NP",), ("VP",), ("S",), ("X",)]
+    tags = probe_data.labelled(sentences, "tag").labels.tolist()
+    assert tags == ["DT", "NN", "VBZ", ".", "Y"]
+    parents = probe_data.labelled(sentences, "parent")
+    assert parents.labels.tolist() == ["NP", "NP", "VP", "S", "X"]
+    assert probe_data.labelled(sentences, "grandparent").words[:, 0].tolist() == [0, 1, 2]
+    assert probe_data.usual_label(sentences, ("upos", "tag")) == "tag"
+    assert probe_data.usual_label(sentences, ("deprel", "segment")) == "targets"
+    with pytest.raises(UserError, match="unknown label 'uncle'; there are: grandparent"):
+        probe_data.labelled(sentences, "uncle")
+
+
+def test_f1_of_segments_is_seqevals():
+    seqeval = pytest.importorskip("seqeval.metrics")
+    draw = np.random.default_rng(3)
+    names = np.array(["O", "B-A", "I-A", "B-B", "I-B"])
+    gold = [draw.choice(names, count) for count in (1, 5, 30, 20)]
+    sentences = [Sentence(("w",) * len(row), tuple((t,) for t in row), None, "") for row in gold]
+    predicted = draw.choice(names, (3, 56))
+    words = np.sort(draw.permutation(56)[:50])
+    scores = span_targets.segment_f1(sentences, words, predicted[:, words])
+    hidden = np.setdiff1d(np.arange(56), words)
+    predicted[:, hidden] = "O"
+    for row, score in zip(predicted, scores, strict=True):
+        parts = [part.tolist() for part in np.split(row, [1, 6, 36])]
+        wanted = seqeval.f1_score([part.tolist() for part in gold], parts)
+        assert score == pytest.approx(wanted) and score > 0
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -107,6 +145,7 @@ def test_an_edge_probe_finds_a_label_by_attention():
     assert span_probes.f1(params, test, unseen=50)[1] == pytest.approx(missed)
 
 
+@pytest.mark.status("ptm probe --by spans", "matches")
 @pytest.mark.full
 def test_logits_are_those_of_torch():
     torch = pytest.importorskip("torch")
@@ -139,6 +178,7 @@ def test_logits_are_those_of_torch():
             np.testing.assert_allclose(logits[probe, row], wanted.numpy(), atol=2e-4)
 
 
+@pytest.mark.status("ptm probe --by phrases", "matches")
 def test_clusters_of_phrases_follow_the_labels():
     """The first layer has noise, the second the labels. Normalised mutual information: the mutual
     information over the mean of both entropies."""

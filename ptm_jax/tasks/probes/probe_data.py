@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,10 @@ ARCS = ("arc", "arc-label")
 """Labels of a pair of words: whether the second is the head of the first, and the relation."""
 
 
+ANCESTORS = ("parent", "grandparent", "great-grandparent")
+"""Labels of a word in brackets: the phrases above it (Liu et al. 2019, appendix A)."""
+
+
 class Target(NamedTuple):
     """One or two spans (first word, word after the last) of a sentence, and their labels."""
 
@@ -28,7 +33,8 @@ class Target(NamedTuple):
 
 class Sentence(NamedTuple):
     """Words, their columns, and the places of their heads (-1: the root; None: no tree).
-    A sentence of JSON lines has targets in place of columns."""
+    A sentence of JSON lines has targets in place of columns. One of brackets has its phrases as
+    targets, and the columns of a word are its ancestors from above and its tag."""
 
     words: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -49,9 +55,11 @@ class Labelled(NamedTuple):
 
 
 def sentences_of(file: Path) -> list[Sentence]:
-    """Returns the sentences of CoNLL-U (.conllu), of JSON lines with spans (.jsonl), else of lines
-    with a word first and a tag last, with blank lines between sentences. Raises UserError with the
-    place."""
+    """Returns the sentences of CoNLL-U (.conllu), of JSON lines with spans (.jsonl), of brackets
+    (.mrg, .ptb), else of lines with a word first and a tag last, with blank lines between
+    sentences. Raises UserError with the place."""
+    if file.suffix in (".mrg", ".ptb"):
+        return list(_of_brackets(file))
     if file.suffix == ".jsonl":
         return list(_of_json(file))
     if file.suffix != ".conllu":
@@ -64,8 +72,9 @@ def sentences_of(file: Path) -> list[Sentence]:
 
 
 def usual_label(sentences: Sequence[Sentence], names: tuple[str, str]) -> str:
-    """Returns "targets" for JSON lines, else the name for CoNLL-U or for columns."""
-    if any(sentence.targets for sentence in sentences):
+    """Returns "targets" for JSON lines, and for spans of brackets, else the name for CoNLL-U or for
+    columns."""
+    if any(one.targets and (not one.rows or "segment" in names) for one in sentences):
         return "targets"
     return names[sentences[0].heads is None] if sentences else names[0]
 
@@ -74,9 +83,9 @@ def labelled(sentences: Sequence[Sentence], label: str, seed: int = 0) -> Labell
     """Returns the labels of the words or pairs of sentences.
 
     label  "upos", "xpos", "deprel" or a feature of CoNLL-U, as "Number": words without it are left
-           out; "tag" of other files; "arc": each word with its head, and with another word that is
-           drawn; "arc-label": the relation of each word and its head; "targets" of JSON lines,
-           whose spans have one word and one label
+           out; "tag" of other files; "parent" and others of `ANCESTORS` in brackets; "arc": each
+           word with its head, and with another word that is drawn; "arc-label": the relation of
+           each word and its head; "targets" of JSON lines, whose spans have one word and one label
 
     Raises UserError for a label that no word has.
     """
@@ -122,6 +131,8 @@ def _of_sentence(
     for place, row in enumerate(sentence.rows):
         if sentence.heads is None:
             value = row[-1] if label == "tag" else ""
+            if label in ANCESTORS and sentence.targets:
+                value = row[-2 - ANCESTORS.index(label)]
         elif label in COLUMNS:
             value = row[COLUMNS[label]]
             value = value.partition(":")[0] if label == "deprel" else value
@@ -137,7 +148,7 @@ def _features(row: Sequence[str]) -> dict[str, str]:
 
 def _names(sentences: Sequence[Sentence]) -> list[str]:
     if any(sentence.targets for sentence in sentences):
-        return ["targets"]
+        return ["tag", *ANCESTORS, "targets"] if sentences[0].rows else ["targets"]
     if any(sentence.heads is None for sentence in sentences):
         return ["tag"]
     features = {name for one in sentences for row in one.rows for name in _features(row)}
@@ -171,6 +182,25 @@ def _of_columns(file: Path) -> Iterator[Sentence]:
         elif rows:
             yield Sentence(tuple(row[0] for row in rows), tuple(rows), None, f"{file}:{first}")
             rows = []
+
+
+def _of_brackets(file: Path) -> Iterator[Sentence]:
+    """Yields the sentences of a treebank, without empty elements and marks of functions."""
+    for tree in treebanks.read(file):
+        names = [re.split("[-=|]", label)[0] or label for label in tree.labels]
+        words, rows, phrases, firsts = [], [], [], []
+        for node, children in enumerate(tree.children):
+            firsts.append(firsts[children[0]] if children else len(words))
+            if children and firsts[-1] < len(words):
+                phrases.append(Target(((firsts[-1], len(words)),), (names[node],)))
+            elif not children and tree.labels[node] != "-NONE-":
+                above = [node]
+                for _ in ANCESTORS:
+                    above.append(tree.heads[above[-1]] if above[-1] >= 0 else -1)
+                words.append(tree.words[node])
+                rows.append((words[-1], *("_" if n < 0 else names[n] for n in reversed(above))))
+        if words:
+            yield Sentence(tuple(words), tuple(rows), None, tree.place, tuple(phrases))
 
 
 def _of_json(file: Path) -> Iterator[Sentence]:

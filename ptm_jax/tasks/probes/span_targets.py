@@ -28,9 +28,9 @@ class Targets(NamedTuple):
 def targets_of(sentences: Sequence[Sentence], label: str, seed: int = 0) -> Targets:
     """Returns the targets of sentences.
 
-    label  "targets" of JSON lines; "segment": runs of tags with B- and I-, as entities and chunks;
-           "phrase": subtrees of several words without a gap, by the relation of their head;
-           "deprel": each word and its head; other names as in `probe_data.labelled`
+    label  "targets" of JSON lines and brackets; "segment": runs of tags with B- and I-, as entities
+           and chunks; "phrase": subtrees of several words without a gap, by the relation of their
+           head; "deprel": each word and its head; other names as in `probe_data.labelled`
 
     Raises UserError for a label that no word has, or targets of one and of two spans.
     """
@@ -48,6 +48,24 @@ def targets_of(sentences: Sequence[Sentence], label: str, seed: int = 0) -> Targ
     if len({len(one) for one in spans}) > 1:
         raise UserError("some targets have one span and others two; divide them into two files")
     return Targets(np.array(spans, np.int64), labels)
+
+
+def segment_f1(
+    sentences: Sequence[Sentence], words: np.ndarray, predicted: np.ndarray
+) -> np.ndarray:
+    """Returns the F1 [K] of the segments of predicted tags [K, n] of words [n]. Other words have
+    the tag O."""
+    ends = np.cumsum([len(sentence.words) for sentence in sentences])
+    spelled = np.full((len(predicted), ends[-1]), "O", object)
+    spelled[:, words] = predicted
+
+    def segments(tagged: np.ndarray) -> set[tuple[int, tags.Entity]]:
+        parts = enumerate(np.split(tagged, ends[:-1]))
+        return {(number, one) for number, part in parts for one in tags.entities(list(part))}
+
+    gold = segments(np.array([row[-1] for one in sentences for row in one.rows], object))
+    several = [segments(row) for row in spelled]
+    return np.array([2 * len(one & gold) / max(1, len(one) + len(gold)) for one in several])
 
 
 def _of_sentence(sentence: Sentence, label: str) -> Iterator[Target]:
