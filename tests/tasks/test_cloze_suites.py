@@ -15,7 +15,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.inference.likelihoods import cloze_scores
 from ptm_jax.objectives.text.detection import RTD
 from ptm_jax.tasks.clozes import human_answers, minimal_pairs, stored_facts, verb_forms
-from ptm_jax.tasks.clozes.fact_data import Settings
+from ptm_jax.tasks.clozes.fact_data import Settings, questions_of
 from support import tiny_checkpoint
 from support.planned_model import planned
 
@@ -258,16 +258,18 @@ def test_precision_of_facts_by_hand(scored, tmp_path):
         "Rome? Paris is in [MASK].": {"Italy": 0.9},
     })  # fmt: skip
     read = stored_facts.facts_of(file)
-    figures, left = stored_facts.measured(model, read, Settings(common="Italy"))
-    assert left == 1 and figures.pop("negated: rank correlation") < 1
+    questions = questions_of(model, read, None)
+    figures = stored_facts.measured(model, questions, Settings(common="Italy"))
+    assert len(questions) == 3 and figures.pop("negated: rank correlation") < 1
     assert figures == pytest.approx({
         "precision": 2 / 3, "precision at 10": 1.0, "reciprocal rank": 2.5 / 3,
         "commonest answer": 1 / 3, "negated: same answer": 1.0, "misprimed precision": 0.0,
         "unigram": 1 / 3,
     })  # fmt: skip
     listed = np.array([cloze_scores.token_of(model, word) for word in ("France", "Italy")])
-    figures, left = stored_facts.measured(model, read, Settings(np.sort(listed)))
-    assert left == 2 and figures["precision"] == 1.0
+    questions = questions_of(model, read, np.sort(listed))
+    figures = stored_facts.measured(model, questions, Settings(np.sort(listed)))
+    assert len(questions) == 2 and figures["precision"] == 1.0
     parts = {"GoogleRE_a": 0.0, "GoogleRE_b": 0.5, "P17": 0.75}
     means = stored_facts._macro({name: {"precision": value} for name, value in parts.items()})
     assert means == {"precision": 0.5}

@@ -56,7 +56,8 @@ def test_figures_of_facts_are_those_of_sorted_lists(monkeypatch):
         fact(WORDS[draw.integers(30)], f"e{i % 5}", t, f"not {t}") for i, t in enumerate(texts)
     ]
     allowed = np.arange(0, 30, 2)
-    figures, left = stored_facts.measured(model, facts, Settings(allowed, (1, 3), "w04"))
+    questions = questions_of(model, facts, allowed)
+    figures = stored_facts.measured(model, questions, Settings(allowed, (1, 3), "w04"))
     listed = [WORDS[i] for i in allowed]
     known = [one for one in facts if one.answer in listed]
     ranks, same, correlations = [], [], []
@@ -71,7 +72,7 @@ def test_figures_of_facts_are_those_of_sorted_lists(monkeypatch):
         places = [np.argsort(np.argsort(row)) for row in (first, second)]
         correlations.append(np.corrcoef(*places)[0, 1])
     answers = [one.answer for one in known]
-    assert left == len(facts) - len(known) and figures == pytest.approx({
+    assert [one.fact for one in questions] == known and figures == pytest.approx({
         "precision": np.mean(np.array(ranks) == 1), "precision at 3": np.mean(np.array(ranks) <= 3),
         "reciprocal rank": np.mean(1 / np.array(ranks)),
         "unigram": answers.count("w04") / len(known),

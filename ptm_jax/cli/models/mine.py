@@ -142,7 +142,9 @@ def _relation(args: Args, out: Path) -> int:
     if flags := options.given(args, names):
         raise UserError(f"{flags[0]} is not for --by relation; leave it out")
     if args.corpus is None or args.negatives < 1 or args.templates < 1:
-        raise UserError("--by relation needs --corpus FILE, and --negatives and --templates of 1")
+        raise UserError(
+            "--by relation needs --corpus FILE, and --negatives and --templates of at least 1"
+        )
     pairs = induction.pairs_of(args.data)
     heldout = [pair for number, pair in enumerate(pairs, 1) if number % 5 == 0]
     pairs = [pair for number, pair in enumerate(pairs, 1) if number % 5]

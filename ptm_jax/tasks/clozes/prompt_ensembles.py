@@ -24,15 +24,7 @@ from scipy.optimize import minimize
 
 from ptm_jax.core.types import Array
 from ptm_jax.inference.likelihoods import cloze_scores
-from ptm_jax.tasks.clozes.fact_data import (
-    MASK,
-    OBJECT,
-    Fact,
-    Question,
-    Settings,
-    filled,
-    rank_of,
-)
+from ptm_jax.tasks.clozes.fact_data import MASK, OBJECT, Fact, Question, Settings, filled, rank_of
 
 if TYPE_CHECKING:
     from ptm_jax.inference.pretrained import Pretrained
@@ -92,23 +84,16 @@ def weights_of(tables: np.ndarray, answers: np.ndarray) -> np.ndarray:
     the mean log-probability of the answers [n] under softmax(sum_t w_t log p_t)."""
 
     @jax.jit
-    def loss(logits: Array, tables: Array) -> tuple[Array, Array]:
-        def mean(logits: Array) -> Array:
-            scores = jnp.einsum("t,ntc->nc", jax.nn.softmax(logits), tables)
-            return -jax.nn.log_softmax(scores)[jnp.arange(len(answers)), answers].mean()
-
-        return jax.value_and_grad(mean)(logits)
+    @jax.value_and_grad
+    def loss(logits: Array, tables: Array) -> Array:
+        scores = jnp.einsum("t,ntc->nc", jax.nn.softmax(logits), tables)
+        return -jax.nn.log_softmax(scores)[jnp.arange(len(answers)), answers].mean()
 
     held = jnp.asarray(tables, jnp.float32)
-
-    def objective(logits: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = loss(jnp.asarray(logits, jnp.float32), held)
-        return float(value), np.asarray(gradient, np.float64)
-
-    start = np.zeros(tables.shape[1])
     best = minimize(
-        objective, start, jac=True, method="L-BFGS-B", options={"maxiter": STEPS, "ftol": 1e-7}
-    )
+        lambda logits: [np.asarray(one, np.float64) for one in loss(logits, held)],
+        np.zeros(tables.shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": STEPS},
+    )  # fmt: skip
     return np.asarray(jax.nn.softmax(best.x))
 
 

@@ -82,14 +82,14 @@ def chosen(
         filled(template, *(MASK if side == place else word for place, word in enumerate(pair)))
         for template, pair, side in asked
     ]
+    right = []
     rows = cloze_scores.at_masks(model, texts, batch)
-    hits: Counter[str] = Counter()
-    both = True
-    for (template, pair, side), text, row in zip(asked, texts, rows, strict=True):
+    for (_, pair, side), text, row in zip(asked, texts, rows, strict=True):
         index = cloze_scores.token_of(model, pair[side], text)
-        hit = index is not None and int((row > row[index]).sum()) < top
-        both = hit if side == 0 else both and hit
-        hits[template] += side and both
+        right.append(index is not None and int((row > row[index]).sum()) < top)
+    hits: Counter[str] = Counter()
+    for (template, *_), head, tail in zip(asked[::2], right[::2], right[1::2], strict=True):
+        hits[template] += head and tail
     return [template for template, hit in hits.most_common(count) if hit]
 
 

@@ -35,6 +35,7 @@ from ptm_jax.runs.run import best_checkpoint
 from ptm_jax.tasks.clozes import entity_vectors, minimal_pairs, prompt_ensembles, unhelpful_names
 from ptm_jax.tasks.clozes.fact_data import (
     Fact,
+    Question,
     Settings,
     facts_of,
     prompts_of,
@@ -56,62 +57,57 @@ def report(request: Request) -> Report:
     """Returns the precision over relations. Raises UserError."""
     relations, lists = _relations(request.data)
     model = load(best_checkpoint(request.model), tower=request.tower)
-    prompts, chosen_by = {}, {}
+    allowed = None if not lists else _ids_of_list(model, lists[0])
+    prompts, choosing = {}, {}
     if request.prompts:
         prompts = prompts_of(minimal_pairs.files_of(request.prompts, (".jsonl",), "--prompts"))
-        relations, chosen_by = prompt_ensembles.divided(
-            relations, _relations(request.train)[0] if request.train else None
-        )
-    answers = Counter(fact.answer for facts in relations.values() for fact in facts)
-    settings = Settings(
-        None if not lists else _ids_of_list(model, lists[0]), tuple(sorted({*request.top})),
-        answers.most_common(1)[0][0], request.batch,
-    )  # fmt: skip
+        others = _relations(request.train)[0] if request.train else None
+        relations, choosing = prompt_ensembles.divided(relations, others)
     vectors = None if request.entities is None else vectors_of(request.entities)
-    figures, remarks, count = {}, Counter(), 0
+    asked, figures, remarks, count = {}, {}, Counter(), 0
     with request.progress():
-        mapped = None if vectors is None else entity_vectors.mapped(model, vectors)
         for name, facts in relations.items():
             if request.filter is not None:
                 facts, left = unhelpful_names.filtered(
                     model, name, facts, names=request.filter == "uhn", batch=request.batch
                 )
                 remarks += left
+            asked[name] = questions_of(model, facts, allowed)
             count += len(facts)
-            figures[name], left = measured(model, facts, settings)
-            remarks[LEFT] += left
-            questions = questions_of(model, facts, settings.allowed)
+            remarks[LEFT] += len(facts) - len(asked[name])
+        answers = Counter(fact.answer for some in asked.values() for fact, *_ in some)
+        if not answers:
+            raise UserError(
+                f"no answer of {', '.join(request.data)} is one token of {model.system.name}"
+                + (", and listed" if lists else "") + "; take a model with a larger vocabulary"
+            )  # fmt: skip
+        common = answers.most_common(1)[0][0]
+        settings = Settings(allowed, tuple(sorted({*request.top})), common, request.batch)
+        mapped = None if vectors is None else entity_vectors.mapped(model, vectors)
+        for name, questions in asked.items():
+            figures[name] = measured(model, questions, settings) if questions else {}
             if mapped is not None and questions:
                 more, left = entity_vectors.measured(model, mapped, questions, settings)
                 figures[name] |= more
                 remarks["facts without a vector of their subject, read as they are"] += left
             if templates := prompts.get(prompt_ensembles.relation_of(name)):
-                trained = questions_of(model, chosen_by.get(name, ()), settings.allowed)
+                others = questions_of(model, choosing[name], allowed)
                 figures[name] |= prompt_ensembles.measured(
-                    model, templates, trained, questions, settings
+                    model, templates, others, questions, settings
                 )
-    metrics = _macro(figures)
-    if not metrics:
-        raise UserError(
-            f"no answer of {', '.join(request.data)} is one token of {model.system.name}"
-            + (", and listed" if lists else "") + "; take a model with a larger vocabulary"
-        )  # fmt: skip
     document = {
-        "task": "lama", "examples": count, "metrics": metrics, "relations": figures,
+        "task": "lama", "examples": count, "metrics": _macro(figures), "relations": figures,
         "source": ", ".join(request.data), "remarks": {k: n for k, n in remarks.items() if n},
     }  # fmt: skip
-    bound = "" if settings.allowed is None else f", {len(settings.allowed):,} possible answers"
-    head = f"lama: {document['examples']:,} facts of {len(relations)} relations{bound}"
+    bound = "" if allowed is None else f", {len(allowed):,} possible answers"
+    head = f"lama: {count:,} facts of {len(relations)} relations{bound}"
     return Report(document=document, head=head, width=26)
 
 
 def measured(
-    model: Pretrained, facts: Sequence[Fact], settings: Settings
-) -> tuple[dict[str, float], int]:
-    """Returns the figures of a relation, and the number of facts that are left out."""
-    questions = questions_of(model, facts, settings.allowed)
-    if not questions:
-        return {}, len(facts)
+    model: Pretrained, questions: Sequence[Question], settings: Settings
+) -> dict[str, float]:
+    """Returns the figures of a relation."""
     texts = [
         text
         for fact, *_ in questions
@@ -137,7 +133,7 @@ def measured(
             values["misprimed precision"].append(np.argmax(next(rows)) == question.index)
     common = Counter(question.index for question in questions).most_common(1)[0][0]
     values["commonest answer"] = [question.index == common for question in questions]
-    return {name: float(np.mean(one)) for name, one in values.items()}, len(facts) - len(questions)
+    return {name: float(np.mean(one)) for name, one in values.items()}
 
 
 def _relations(sources: Sequence[str]) -> tuple[dict[str, list[Fact]], list[Path]]:
@@ -153,10 +149,13 @@ def _relations(sources: Sequence[str]) -> tuple[dict[str, list[Fact]], list[Path
 
 def _macro(figures: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Returns the means over relations; Google-RE's relations count as one."""
-    google = [one for name, one in figures.items() if name.startswith(GOOGLE) and one]
-    parts = [one for name, one in figures.items() if not name.startswith(GOOGLE) and one]
-    if google:
-        parts.insert(0, {name: float(np.mean([one[name] for one in google])) for name in google[0]})
+    google = [one for name, one in figures.items() if name.startswith(GOOGLE)]
+    others = [one for name, one in figures.items() if not name.startswith(GOOGLE)]
+    return _means([_means(google), *others])
+
+
+def _means(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Returns the mean of each figure over the parts that have it."""
     names = dict.fromkeys(name for one in parts for name in one)
     return {name: float(np.mean([one[name] for one in parts if name in one])) for name in names}
 
