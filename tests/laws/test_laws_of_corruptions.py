@@ -78,9 +78,10 @@ FIXED = (
     "kt_net_mini",
     "LeftToRight",
     "simcse_bert_base",
+    "CrossLingual",
 )
 """Values that draw nothing; in these rows no document repeats a name, of which kt_net would hide
-one."""
+one, and none is a pair, of which CrossLingual would draw the source."""
 REFRAMED = (
     "TwoCrops",
     "NoisyPairs",
@@ -90,7 +91,7 @@ REFRAMED = (
     "TripleText",
     "EntityReplacement",
 )
-REFRAMED += ("FakeStories", "EntityPairs", "DiffusionMasking")
+REFRAMED += ("FakeStories", "EntityPairs", "DiffusionMasking", "LanguageTokens", "CrossLingual")
 """Corruptions that write specials anew, hide them as they hide words, or cut the end of a row."""
 
 CASES |= registered.by_default("ptm_jax.corruptions", core_slots.Corruption, CASES)
