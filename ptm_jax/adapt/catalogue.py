@@ -23,7 +23,13 @@ from ptm_jax.adapt.modules.prefix import Prefix
 from ptm_jax.adapt.modules.representation import Recurrent, Representation
 from ptm_jax.adapt.modules.sentence_trees import SentenceTrees
 from ptm_jax.adapt.modules.side import KAdapter
-from ptm_jax.adapt.modules.text_classifiers import Aligned, Biattentive, ConcatPooling, LinearGain
+from ptm_jax.adapt.modules.text_classifiers import (
+    Aligned,
+    AttentivePooling,
+    Biattentive,
+    ConcatPooling,
+    LinearGain,
+)
 from ptm_jax.adapt.modules.truncated_gradient import TruncatedGradient
 from ptm_jax.adapt.modules.word_features import PooledStates, StackedWords, TagLM
 from ptm_jax.adapt.parameters.averaging import EMA, NTASGD, SelfDistillation, SelfEnsemble
@@ -52,6 +58,7 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "vib": (InformationBottleneck, (41,)),
     "bcn": (Biattentive, (33, 205)),
     "concat": (ConcatPooling, (38,)),
+    "attentive": (AttentivePooling, (262,)),
     "bpt3c": (TruncatedGradient, (38,)),
     "label_gain": (LinearGain, (30,)),
     "feature": (FeatureExtraction, (190, 205)),

@@ -46,9 +46,14 @@ class Reading(Model):
         return jnp.moveaxis(layers_of(encoded) if self.readers else encoded.hidden[None], 0, 1)
 
 
+def readers_of(module: nn.Module) -> Mapping[str, nn.Module]:
+    """Returns the readers between encoder and heads."""
+    return module.readers if isinstance(module, Reading) else {}
+
+
 def reading(model: Model, readers: Mapping[str, Any] | None = None, quiet: bool = False) -> Reading:
     """Returns the model with more readers after its own."""
-    before = model.readers if isinstance(model, Reading) else {}
+    before = readers_of(model)
     return Reading(
         encoder=model.encoder,
         heads=model.heads,

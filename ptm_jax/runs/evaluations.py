@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 METHOD = (("method",), "{option} is for word vectors; {model} is no file of them: leave it out")
@@ -55,11 +55,13 @@ class Report:
     document  the fields of --json, with "metrics" and, where texts were cut or left out, "remarks"
     head      first line of the text
     width     columns of the names of metrics
+    table     rows that are printed below the metrics, the header first; ()
     """
 
     document: Mapping[str, Any]
     head: str
     width: int
+    table: Sequence[Sequence[str]] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

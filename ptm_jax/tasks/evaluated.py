@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from ptm_jax.runs.evaluations import Evaluation
-from ptm_jax.tasks import bilingual, clustering, completion, properties, searching, wordsets
+from ptm_jax.tasks import (
+    attention_tests,
+    bilingual,
+    clustering,
+    completion,
+    properties,
+    searching,
+    wordsets,
+)
 from ptm_jax.tasks.clozes import (
     commonsense,
     human_answers,
@@ -15,7 +23,8 @@ from ptm_jax.tasks.clozes import (
 
 
 def kinds() -> tuple[Evaluation, ...]:
-    """Returns the evaluations of word vectors, graphs, searches and clusters, and cloze tests."""
+    """Returns the evaluations of word vectors, graphs, searches, clusters and attention, and cloze
+    tests."""
     clozes = minimal_pairs, verb_forms, human_answers, stored_facts, commonsense, relation_induction
-    modules = wordsets, properties, bilingual, completion, searching, clustering, *clozes
-    return tuple(evaluation for module in modules for evaluation in module.EVALUATIONS)
+    modules = wordsets, properties, bilingual, completion, searching, clustering, attention_tests
+    return tuple(evaluation for module in (*modules, *clozes) for evaluation in module.EVALUATIONS)

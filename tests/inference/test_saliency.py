@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import ptm_jax
+from benchmarks import saliency
 from ptm_jax.core.errors import UserError
-from ptm_jax.inference.saliency import attributions, faithfulness
+from ptm_jax.inference.saliency import attention_pages, attributions, faithfulness, predicted
+from ptm_jax.inference.text import answering
 from support import tiny_checkpoint
 
 TEXT = "the film was [MASK] and very long"
@@ -15,23 +17,6 @@ TEXT = "the film was [MASK] and very long"
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("masked")
     return tiny_checkpoint.write(path, architectures=["BertForMaskedLM"], vocab=84, scale=0.5)
-
-
-@pytest.fixture(scope="module")
-def evidence(tmp_path_factory):
-    """A classifier of texts by the words `good` and `bad`, or neither of them, among others."""
-    path = tmp_path_factory.mktemp("evidence")
-    checkpoint = tiny_checkpoint.write(path / "begin", vocab=84, scale=0.1)
-    draw = np.random.default_rng(0)
-    others = [word for word in tiny_checkpoint.WORDS if word not in ("good", "bad")]
-    lines = []
-    for n in range(240):
-        words = [*draw.choice(others, 8), *(["bad"], ["good"], [])[n % 3]]
-        lines.append(" ".join(draw.permutation(words)))
-    return ptm_jax.finetune(
-        str(checkpoint), lines, ["no", "yes", "neither"] * 80, workdir=path / "run", epochs=12,
-        batch=16, length=32, lr=5e-3, quiet=True,
-    )  # fmt: skip
 
 
 @pytest.mark.full
@@ -46,9 +31,7 @@ def test_gradients_are_finite_differences_and_scores_add_up(folder):
 
     def value(moves):
         moves = np.pad(moves, pads)[None]
-        scores = attributions._scores(
-            function.question, model.weights, batch, moves, function.place
-        )
+        scores = predicted._scores(function.question, model.weights, batch, moves, function.place)
         return float(scores[0, function.index])
 
     for _ in range(5):
@@ -64,12 +47,27 @@ def test_gradients_are_finite_differences_and_scores_add_up(folder):
         attributions.attributed(model, TEXT, "gradient_input").scores,
         (gradient * difference).sum(-1)[function.text], rtol=1e-4,
     )  # fmt: skip
+
+    def log_probability(row):
+        logits = np.asarray(model(row[None]).logits, np.float64)[0, function.place]
+        return logits[function.index] - np.log(np.exp(logits).sum())
+
     falls = []
     for place in function.text:
         row = function.ids.copy()
         row[place] = model.vocab.mask
-        logits = np.asarray(model(row[None]).logits, np.float64)[0, function.place]
-        falls.append(whole - (logits[function.index] - np.log(np.exp(logits).sum())))
+        falls.append(whole - log_probability(row))
+    order, figures = function.text[np.argsort(-result.scores)], []
+    for count in (1, 1, 1, 2, 3):  # 0.01, 0.05, 0.1, 0.2 and 0.5 of six tokens, rounded up
+        without, alone = function.ids.copy(), function.missing()
+        without[order[:count]], alone[order[:count]] = model.vocab.mask, function.ids[order[:count]]
+        figures.append([np.exp(whole) - np.exp(log_probability(row)) for row in (without, alone)])
+    assert len(order) == 6
+    np.testing.assert_allclose(
+        [*faithfulness.faithfulness(function, result.scores).values()],
+        np.mean(figures, 0),
+        atol=1e-5,
+    )
     np.testing.assert_allclose(
         attributions.attributed(model, TEXT, "occlusion").scores, falls, atol=1e-4
     )
@@ -80,26 +78,69 @@ def test_gradients_are_finite_differences_and_scores_add_up(folder):
 
 
 @pytest.mark.full
-def test_methods_find_planted_evidence(evidence, capsys):
-    """The word that decides has the first rank; the figures of faithfulness say so, too."""
-    draw = np.random.default_rng(1)
-    others = [word for word in tiny_checkpoint.WORDS if word not in ("good", "bad")]
-    right = dict.fromkeys(attributions.METHODS, 0)
-    for n in range(8):
-        word = ("bad", "good")[n % 2]
-        text = " ".join(draw.permutation([*draw.choice(others, 7), word]))
-        target = ("no", "yes")[n % 2]
-        for method in right:
-            result = attributions.attributed(evidence, text, method, steps=16, samples=128)
-            assert result.target == target
-            right[method] += result.pieces[int(np.argmax(result.scores))] == word
-    assert min(right[m] for m in ("integrated_gradients", "occlusion", "lime")) == 8, right
-    assert min(right.values()) >= 6, right
-    function = attributions.function_of(evidence, text)
-    best = np.array([piece == word for piece in result.pieces], float)
-    good, wrong = (faithfulness.faithfulness(function, scores) for scores in (best, -best))
-    assert good["comprehensiveness"] > 0.5 > wrong["comprehensiveness"]
-    assert good["sufficiency"] < 0.2 < wrong["sufficiency"]
+@pytest.mark.parametrize(("name", "failing"), [
+    ("Transformer", {"attention", "rollout"}), ("BiLSTM with attention", set()),
+])  # fmt: skip
+def test_methods_find_planted_evidence(name, failing, tmp_path):
+    """Five of twenty words decide the class: precision at 5 by method; its figures agree."""
+    model = saliency.trained(tmp_path / "run", saliency.MODELS[name])
+    table = saliency.measured(model, texts=8)
+    precision = {method: figures["precision at 5"] for method, figures in table.items()}
+    assert min(precision[m] for m in ("integrated_gradients", "occlusion")) >= 0.9, precision
+    assert {method for method, share in precision.items() if share < 0.8} == failing, precision
+    best = table["integrated_gradients"]
+    assert best["comprehensiveness"] > 0.5 and best["sufficiency"] < 0.5
+
+
+@pytest.mark.full
+def test_answers_are_explained(tmp_path):
+    """The log-probability of the first and the last token of the answer, by the model's scores."""
+    folder = tiny_checkpoint.write(
+        tmp_path, architectures=["BertForQuestionAnswering"], vocab=84, scale=0.5
+    )
+    model = ptm_jax.load(folder)
+    question, passage = "the film was bad", "a long story but the end was very good"
+    function = predicted.function_of(model, question, "the end", passage)
+    (record,) = answering.records_of(model.tokenizer, [question], [passage])
+    ids, types = model.tokenizer.frame(record["question"], record["ids"])
+    first = len(ids) - 1 - len(record["ids"]) + 4
+
+    def value(ids):
+        output = model(np.array(ids)[None], token_type_ids=np.array(types)[None])
+        starts, ends = (np.float64(one[0]) for one in output.scores["span"])
+        logs = [one - np.log(np.exp(one).sum()) for one in (starts, ends)]
+        return logs[0][first] + logs[1][first + 1]
+
+    assert (function.place, function.index, function.target) == (first, first + 1, "the end")
+    falls = []
+    for place in function.text:
+        row = np.array(ids)
+        row[place] = model.vocab.mask
+        falls.append(value(ids) - value(row))
+    options = {"target": "17:24", "pair": passage}
+    result = attributions.attributed(model, question, "occlusion", **options)
+    np.testing.assert_allclose(result.scores, falls, atol=1e-4)
+    assert result.prediction == pytest.approx(value(ids), abs=1e-4) and len(falls) == 13
+    whole = attributions.attributed(model, question, **options).scores.sum()
+    assert whole == pytest.approx(value(ids) - value(function.missing()), abs=1e-3)
+    answer = attributions.attributed(model, question, "gradient", pair=passage)
+    assert answer.target == model.answer([question], [passage])[0].best[0].text
+    maps = model(np.array(ids)[None], None, np.array(types)[None], attention=True).attention[:, 0]
+    for method, wanted in (
+        ("attention", maps[-1].mean(0)),
+        ("rollout", attention_pages.rollout(maps)),
+    ):
+        scores = attributions.attributed(model, question, method, **options).scores
+        rows = wanted[[first, first + 1]].mean(0)
+        np.testing.assert_allclose(scores, rows[function.text], atol=1e-5)
+    for target, pair, message in (
+        (None, None, "answers questions; give the passage"),
+        ("zebra", passage, "the passage has no 'zebra'"),
+        ("90:99", passage, "has no tokens in the passage"),
+        (None, "a film " * 40, "longer than 64 tokens; shorten the passage"),
+    ):
+        with pytest.raises(UserError, match=message):
+            predicted.function_of(model, question, target, pair)
 
 
 def test_ridge_regression_is_scikit_learns():

@@ -34,7 +34,7 @@ SMALL = {
     "lora": "rank=2",
     "prefix": "length=2", "vib": "width=2", "gradual": "steps=2", "chain_thaw": "steps=2",
     "sequential": "steps=2",
-    "concat": "hidden=2", "bpt3c": "tokens=2", "adversarial": "virtual=0.5",
+    "concat": "hidden=2", "attentive": "width=2", "bpt3c": "tokens=2", "adversarial": "virtual=0.5",
     "rates": "table=(('/embed/', 0.5),)",
 }  # fmt: skip
 MORE = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.core.types import Encoded, Vocab
-from ptm_jax.nn.heads.pooling import Summary, last_of, last_token
+from ptm_jax.nn.heads.pooling import AttentiveSummary, Summary, last_of, last_token
 from ptm_jax.nn.heads.pretraining import BoundaryHead, Detector, Score
 from ptm_jax.nn.heads.task_heads import ChoiceHead, SequenceHead, SpanHead, SummaryHead, TokenHead
 from support.bare_layers import dense, drawn, norm, run
@@ -47,6 +47,19 @@ def test_a_summary_reads_one_token(activation, where):
     if activation != "none":
         x = {"gelu": gelu, "tanh": np.tanh}[activation](dense(p["summary"]["dense"], x))
     np.testing.assert_allclose(found, dense(p["classes"], x), atol=1e-5)
+
+
+def test_a_summary_may_be_a_mean_under_attention():
+    """softmax(v tanh(W h + b)) over the tokens of the text; given weights take its place."""
+    real = np.arange(L) < np.array([6, 1, 3, 4])[:, None]
+    found, p = begin(SequenceHead(3, AttentiveSummary(5)), HIDDEN, real)
+    scores = np.tanh(dense(p["summary"]["units"], HIDDEN)) @ p["summary"]["score"]
+    powers = np.exp(scores) * real
+    weights = powers / powers.sum(-1, keepdims=True)
+    means = np.einsum("bl,bld->bd", weights, HIDDEN)
+    np.testing.assert_allclose(found, dense(p["classes"], means), atol=1e-5)
+    again = run(SequenceHead(3, AttentiveSummary(5)), p, HIDDEN, weights.astype(np.float32))
+    np.testing.assert_allclose(again, found, atol=1e-5)
 
 
 def test_a_summary_may_be_a_mean_and_may_be_bare():

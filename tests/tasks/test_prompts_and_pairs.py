@@ -11,7 +11,7 @@ import ptm_jax
 from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference.likelihoods import cloze_scores
-from ptm_jax.inference.saliency import attributions
+from ptm_jax.inference.saliency import predicted
 from ptm_jax.inference.words.word_vectors import WordVectors
 from ptm_jax.tasks.clozes import (
     baselines,
@@ -152,7 +152,7 @@ def test_a_moved_word_is_another_word(folder):
     whose vectors are a linear map of the model's are found by least squares."""
     model = ptm_jax.load(folder)
     ids = np.arange(model.vocab.size, dtype=np.int32)
-    table = attributions.vectors_of(model, ids)
+    table = predicted.vectors_of(model, ids)
     bad, sad, mask = model.tokenizer.id("bad"), model.tokenizer.id("sad"), model.vocab.mask
     (row,) = model.ids_of(["a bad is sad"])
     row[4] = mask

@@ -10,7 +10,7 @@ from ptm_jax.core import slots
 from ptm_jax.encoders.readers import reading
 from ptm_jax.nn.heads.alignment import AlignedReader, PairHead
 from ptm_jax.nn.heads.biattention import BiattentiveHead, BiattentiveReader
-from ptm_jax.nn.heads.pooling import Summary
+from ptm_jax.nn.heads.pooling import AttentiveSummary, Summary
 from ptm_jax.nn.heads.task_heads import SequenceHead
 from ptm_jax.objectives.tasks.downstream import LabelGain, label_kind
 
@@ -126,6 +126,33 @@ class ConcatPooling(slots.Wrapper):
 
         def own(classes):
             return SequenceHead(classes=classes, summary=summary, dropout=self.last_dropout)
+
+        return _classifying(module, "whole texts", {}, own)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttentivePooling(slots.Wrapper):
+    """Classifies a text by the mean of its states under one additive attention over its tokens.
+
+    With `bilstm`, given before it, this is the classifier of Jain and Wallace 2019
+    (arXiv 1902.10186, section 2), whose attention `ptm evaluate --task attention` tests.
+    """
+
+    width: int = 128
+    dropout: float = 0.1
+    towers: tuple[str, ...] = ("main",)
+
+    owns = r"/heads_classify/"
+
+    def __post_init__(self):
+        if self.width < 1:
+            raise ValueError(f"width is {self.width}; the attention has at least one unit")
+
+    def wrap(self, module: Network) -> Any:
+        def own(classes):
+            return SequenceHead(
+                classes=classes, summary=AttentiveSummary(self.width), dropout=self.dropout
+            )
 
         return _classifying(module, "whole texts", {}, own)
 

@@ -20,6 +20,7 @@ Example:
   ptm evaluate runs/pairs --task search --data scifact
   ptm evaluate runs/pairs --task rank --data candidates.jsonl
   ptm evaluate runs/pairs --task cluster --data topics.csv
+  ptm evaluate runs/sst2 --task attention --data SST-2/dev.tsv
   ptm evaluate runs/kgbert --task links --data kg/umls --batches 4
   ptm evaluate runs/retro --task squad2_retro --data SQuAD --beside runs/sketchy
   ptm evaluate MODEL --task lama --data lama --prompts prompts/*.jsonl --filter uhn
@@ -148,6 +149,7 @@ def run(args: Args) -> int:
         report.head,
         *(f"  {name:<{report.width}} {options.figure(value)}" for name, value in metrics.items()),
         *_of_classes(report.document.get("classes", {})),
+        *([options.table(report.table[0], report.table[1:])] if report.table else []),
         *(f"  {count} {remark}" for remark, count in remarks.items()),
         *(f"  {line}" for line in filter(None, [report.document.get("reads")])),
     ]

@@ -3,6 +3,7 @@
 Example:
   ptm view MODEL --text "a long but very funny story" --out page.html
   ptm view MODEL --text "Paris is the [MASK] of France" --target capital --out page.html
+  ptm view MODEL --text "Who wrote it?" --pair "The king wrote it." --target "The king"
   ptm view MODEL --text "..." --methods occlusion integrated_gradients --json
   ptm view MODEL --text "the trophy does not fit into the case" --by attention --out page.html
   ptm view MODEL --text "the trophy does not fit into the case" --by neurons --out page.html
@@ -11,9 +12,9 @@ Example:
   ptm view attack.csv --by pairs --out page.html
 
 A page opens without a network, at any width, and by keyboard. saliency: which tokens a prediction
-rests on: a class of a classifier, or the word at the [MASK] of a masked language model. Its table
-has the faithfulness of each method for this text. Believe the method without whose tokens the
-prediction falls, and with whose tokens alone it stays.
+rests on: a class of a classifier, the word at the [MASK] of a masked language model, or the answer
+to a question. Its table has the faithfulness of each method for this text. Believe the method
+without whose tokens the prediction falls, and with whose tokens alone it stays.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 DEFAULT = ("integrated_gradients", "gradient_input", "gradient", "occlusion")
 OPTIONS: Mapping[str, Sequence[str]] = {
-    "saliency": ("target", "methods", "steps", "samples", "seed"),
+    "saliency": ("target", "pair", "methods", "steps", "samples", "seed"),
     "attention": (),
     "neurons": (),
     "contexts": ("data", "layer", "top"),
@@ -56,9 +57,13 @@ class Args:
     queries and keys of every head, and their products. contexts: the tokens of --data that are
     nearest to each token. curves: the figures of a probe. pairs: the texts of an attack."""
     target: options.Text = None
-    """saliency: the class or the word to explain (default: the most probable one)."""
+    """saliency: the class, the word or the answer to explain (default: the most probable one); an
+    answer is words of the passage, or START:END in its characters."""
+    pair: options.Text = None
+    """saliency: the second text of a classifier of pairs, or the passage of a question."""
     methods: Annotated[tuple[str, ...], tyro.conf.arg(metavar="METHOD ...")] = DEFAULT
-    """gradient, gradient_input, integrated_gradients, smooth_gradient, occlusion, lime."""
+    """gradient, gradient_input, integrated_gradients, smooth_gradient, occlusion, lime, attention,
+    rollout."""
     steps: Annotated[int, tyro.conf.arg(metavar="N")] = 50
     """Nodes of integrated_gradients, and noisy texts of smooth_gradient."""
     samples: Annotated[int, tyro.conf.arg(metavar="N")] = 500

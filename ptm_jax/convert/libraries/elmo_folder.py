@@ -27,7 +27,7 @@ from ptm_jax.core.types import Params
 from ptm_jax.data.rows.spelled import Spelled
 from ptm_jax.data.tokenizers.words import OpenWords, spaced
 from ptm_jax.encoders.model import Model
-from ptm_jax.encoders.readers import Reading
+from ptm_jax.encoders.readers import readers_of
 from ptm_jax.encoders.recurrent.recurrent import BiLanguageLSTM
 from ptm_jax.nn.embeddings.characters import CharacterCNN
 from ptm_jax.systems.recurrent import elmo
@@ -301,7 +301,7 @@ def _options(module: Model, examples: Spelled) -> dict[str, Any]:
             f"{type(embed).__name__}"
         )
     if more := [
-        *(module.readers if isinstance(module, Reading) else ()),
+        *readers_of(module),
         *(name for name in module.heads if name != "lm"),
     ]:
         raise UserError(

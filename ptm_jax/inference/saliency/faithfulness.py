@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ptm_jax.inference.saliency.attributions import Function
+from ptm_jax.inference.saliency.predicted import Function
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
 """Shares of the tokens with the highest scores; the figures are means over them (section 4.1)."""

@@ -19,14 +19,15 @@ DEFAULT = ("integrated_gradients", "gradient_input", "gradient", "occlusion")
 
 
 def saliency_page(
-    model: Pretrained, text: str, *, target: str | None = None, methods: Sequence[str] = DEFAULT,
+    model: Pretrained, text: str, *, target: str | None = None, pair: str | None = None,
+    methods: Sequence[str] = DEFAULT,
     steps: int = attributions.STEPS, samples: int = attributions.SAMPLES, seed: int = 0,
 ) -> Page:  # fmt: skip
     """Returns the page of the scores of a text's tokens by several methods, with the faithfulness
-    of each. Raises UserError."""
+    of each. `target` and `pair` are those of `predicted.function_of`. Raises UserError."""
     if min(steps, samples) < 1 or not methods:
         raise UserError("--steps and --samples must be at least 1, and --methods needs a name")
-    function = attributions.function_of(model, text, target)
+    function = attributions.function_of(model, text, target, pair)
     settings = {"steps": steps, "samples": samples, "seed": seed}
     results = {name: attributions.explained(function, name, **settings) for name in methods}
     figures = {

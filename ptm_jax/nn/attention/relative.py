@@ -179,3 +179,13 @@ class RelativeKeysValues(nn.Module):
         waves = sinusoids(jnp.arange(2 * self.farthest + 1), q.shape[-1], interleave=True)
         waves = waves.astype(self.precision.dtype)[:, None]
         return q, context.placed(relative=Relative(q, waves), values=waves)
+
+
+class NoScores(nn.Module):
+    """Removes the product of queries and keys: the scores that all layers share are the only ones.
+
+    With `Scores.bias` the logarithm of given weights, an attention has these weights.
+    """
+
+    def __call__(self, q, k, context: Context):
+        return jnp.zeros_like(q), Scores()

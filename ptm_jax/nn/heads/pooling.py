@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from ptm_jax.core import slots
@@ -123,3 +124,38 @@ class Summary(TextPooling, nn.Module):
             largest = jnp.where(where[..., None] > 0, hidden, -jnp.inf).max(1)
             return jnp.where(where.any(1, keepdims=True), largest, 0)
         return jnp.take_along_axis(hidden, where[:, None, None], 1)[:, 0]
+
+
+class AttentiveSummary(TextPooling, nn.Module):
+    """Returns the mean [B, D] of the states of a text under an additive attention with a learned
+    query: the weights are the softmax over its tokens of v tanh(W h + b) (Bahdanau et al. 2015;
+    Jain and Wallace 2019, section 2).
+
+    `where` [B, L] are the tokens of the text, bool, or weights in place of its own, float. `width`
+    is the number of units of the tanh.
+    """
+
+    logical_axes = {"score": (None,)}
+
+    width: int = 128
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    def reads(self, encoded, batch):
+        return encoded.hidden, segments_of(batch) > 0
+
+    def setup(self):
+        self.units = Dense(self.width, initializer=self.initializer, precision=self.precision)
+        self.score = self.param("score", self.initializer, (self.width,))
+
+    def weights(self, hidden, where):
+        """Returns the attention [B, L] float32."""
+        units = jnp.tanh(self.units(hidden).astype(jnp.float32))
+        scores = jnp.where(where, jnp.einsum("bla,a->bl", units, self.score), -1e30)
+        return jax.nn.softmax(scores, -1)
+
+    def __call__(self, hidden, where=None, *, table=None, context=None):
+        where = jnp.ones(hidden.shape[:2], bool) if where is None else where
+        weights = self.weights(hidden, where) if where.dtype == bool else where
+        self.sow("intermediates", "attention", weights)
+        return jnp.einsum("bl,bld->bd", weights, hidden.astype(jnp.float32)).astype(hidden.dtype)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.core.precision import Precision
-from ptm_jax.nn.heads.pooling import Summary, TextPooling, noisy
+from ptm_jax.nn.heads.pooling import AttentiveSummary, Summary, TextPooling, noisy
 from ptm_jax.nn.initializers import TruncatedNormal
 from ptm_jax.nn.layers import Dense
 from ptm_jax.objectives.vectors.vector_traits import LinearClasses
@@ -78,6 +78,12 @@ def summary_of(head: slots.Head | None) -> Summary | None:
     """Returns the `Summary` that a text's head reads; None: it reads another one, or none."""
     summary = head.summary if isinstance(head, SequenceHead) else None
     return summary if isinstance(summary, Summary) else None
+
+
+def attention_of(head: slots.Head | None) -> AttentiveSummary | None:
+    """Returns the attention over the words of a text that a head reads; None: it reads none."""
+    summary = head.summary if isinstance(head, SequenceHead) else None
+    return summary if isinstance(summary, AttentiveSummary) else None
 
 
 def pooling_of(heads: Mapping[str, slots.Head], default: Summary) -> nn.Module:

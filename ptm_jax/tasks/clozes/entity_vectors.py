@@ -17,7 +17,7 @@ import numpy as np
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference.likelihoods import cloze_scores
-from ptm_jax.inference.saliency import attributions
+from ptm_jax.inference.saliency import predicted
 from ptm_jax.inference.text import filling
 from ptm_jax.tasks.clozes.fact_data import MASK, Fact, Question, Settings, rank_of
 
@@ -52,7 +52,7 @@ def mapped(model: Pretrained, vectors: WordVectors) -> Mapped:
             f"{len(ids):,} words of --entities are tokens of {model.system.name}; the map needs at "
             f"least {vectors.width:,}, the width of the vectors"
         )
-    table = attributions.vectors_of(model, np.append(ids, model.vocab.mask))
+    table = predicted.vectors_of(model, np.append(ids, model.vocab.mask))
     known = np.asarray(vectors[[words[i] for i in ids]], np.float64)
     return Mapped(vectors, np.linalg.lstsq(known, table[:-1], rcond=None)[0], table[-1])
 
