@@ -4,9 +4,9 @@ captum.
     python -m benchmarks.saliency planted
     python -m benchmarks.saliency speed --model MINILM
 
-planted   A Transformer and a BiLSTM with attention are trained on texts of 20 words; five of them
-          decide the class. Precision at 5 of each method over held-out texts, with sufficiency and
-          comprehensiveness.
+planted   A Transformer and a BiLSTM with attention are trained on texts of 20 words: five for the
+          class, three for the other one. Precision at 5 of each method over held-out texts, with
+          comprehensiveness and sufficiency.
 speed     Seconds of a text with 50 nodes, of our function and of captum's LayerIntegratedGradients
           (method gausslegendre, all nodes in one batch, and in batches of ours), on the same
           weights and tokens. Both take turns; the median counts. Needs captum and transformers.
@@ -32,20 +32,20 @@ from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.data.tokenizers.vocabularies import make
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.inference.saliency import attributions, faithfulness
+from ptm_jax.nn.initializers import Normal
 from ptm_jax.systems.transformers import bert_gpt
 
 EVIDENCE = {
     "yes": "good great fine lovely superb brilliant".split(),
     "no": "bad awful poor dull weak dreadful".split(),
-    "neither": (),
 }
 """{class: the words that decide it}."""
 OTHERS = (
     "the a film story plot actor scene camera music this was is very so and but with of in on one "
     "year night house city man woman end start part"
 ).split()
-COUNT, WORDS = 5, 20
-"""Words of evidence in a text, and all its words."""
+COUNT, AGAINST, WORDS = 5, 3, 20
+"""Words of a text for its class, words for the other class, and all words."""
 MODELS = {
     "Transformer": (),
     "BiLSTM with attention": ("embedding", "bilstm(hidden=16)", "attentive(width=16)"),
@@ -55,7 +55,8 @@ MODELS = {
 
 def text_of(label: str, draw: np.random.Generator) -> str:
     """Returns a text of a class."""
-    evidence = [] if label == "neither" else [*draw.choice(EVIDENCE[label], COUNT)]
+    counts = {label: COUNT, {"yes": "no", "no": "yes"}[label]: AGAINST}
+    evidence = [word for name, n in counts.items() for word in draw.choice(EVIDENCE[name], n)]
     words = [*draw.choice(OTHERS, WORDS - len(evidence)), *evidence]
     return " ".join(draw.permutation(words))
 
@@ -68,6 +69,7 @@ def untrained() -> Pretrained:
     rules = TokenizerSpec(kind="word", specials="bert", vocab=5 + len({*words}))
     tokenizer = make(rules, [" ".join(words)] * 4)
     system = spec.respell(bert_gpt.bert("evidence", 2, 32, 2), Vocab, tokenizer.vocab)
+    system = spec.with_field(system, "initializer", Normal(0.1))
     params = towers.init(system.towers, jax.random.key(0), checkpoint.example(system))
     return Pretrained(system, jax.tree.map(np.asarray, params), tokenizer)
 
@@ -75,7 +77,7 @@ def untrained() -> Pretrained:
 def trained(folder: Path, adapt: tuple[str, ...] = (), texts: int = 480) -> Pretrained:
     """Returns a classifier of the texts."""
     draw = np.random.default_rng(0)
-    labels = [*EVIDENCE] * (texts // 3)
+    labels = [*EVIDENCE] * (texts // len(EVIDENCE))
     return ptm_jax.finetune(
         untrained(), [text_of(label, draw) for label in labels], labels, workdir=folder,
         adapt=adapt, epochs=8, batch=16, length=32, lr=3e-3, quiet=True,
@@ -111,7 +113,7 @@ def planted() -> None:
         with tempfile.TemporaryDirectory() as folder:
             model = trained(Path(folder) / "run", adapt)
             draw = np.random.default_rng(2)
-            labels = [*EVIDENCE] * 20
+            labels = [*EVIDENCE] * 30
             scores = model.classify([text_of(label, draw) for label in labels])
             right = [max(s, key=s.get) == label for s, label in zip(scores, labels, strict=True)]
             print(f"\n{name}: accuracy {np.mean(right):.3f}, chance at 5 {COUNT / WORDS:.2f}\n")

@@ -131,7 +131,7 @@ def function_of(
 
     target  a class, a word, or an answer: its text, or START:END in characters of the passage;
             None: the most probable one
-    pair  the other text of a pair; the passage, where `text` is a question
+    pair    the other text of a pair; the passage, where `text` is a question
 
     Raises UserError.
     """
