@@ -47,9 +47,11 @@ def pages(words: list[str]) -> dict[str, Page]:
     """Returns {view: page} of drawn texts and parameters."""
     draw = np.random.default_rng(0)
     text = " ".join(draw.choice(words, TOKENS))
-    tokenizer = make(TokenizerSpec(kind="wordpiece", specials="bert", vocab=200), [text] * 20)
+    tokenizer = make(TokenizerSpec(kind="wordpiece", specials="bert", vocab=104), [text] * 20)
     fields = {
-        "model_type": "bert", "architectures": ["BertModel"], "vocab_size": len(tokenizer.pieces)
+        "model_type": "bert", "architectures": ["BertModel"], "vocab_size": len(tokenizer.pieces),
+        "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+        "intermediate_size": 3072, "max_position_embeddings": 512,
     }  # fmt: skip
     system, _ = checkpoint.record_of(Config(fields))
 

@@ -93,7 +93,7 @@ def neuron_page(model: Pretrained, text: str) -> Page:
         for part in (heads.query, heads.key)
     )
     scale = float(np.ravel(heads.scale)[0])
-    products = np.einsum("nhqk,nhlk->nhql", queries, keys) * scale
+    products = queries @ keys.swapaxes(-1, -2) * scale
     products = np.exp(products - products.max(-1, keepdims=True))
     error = np.abs(products / products.sum(-1, keepdims=True) - maps).max((1, 2, 3))
     about = (
