@@ -65,7 +65,7 @@ def saliency(pieces=("a", "b"), scores=(1.0, -0.5)):
 
 @pytest.mark.parametrize("hostile", ["</script><script>alert(1)", "<img src=x onerror=alert(1)>"])
 def test_pages_are_alone_and_hostile_texts_stay_texts(hostile):
-    maps = np.full((1, 1, 2, 2), 0.5)
+    maps = attention_pages.greatest(np.full((1, 1, 2, 2), 0.5), 2)
     rows = [{"original_text": hostile, "perturbed_text": "b"}]
     for page in (
         saliency((hostile, "b")),
@@ -86,7 +86,7 @@ def test_attention_of_long_texts_and_its_flow():
     """The greatest weights of a token; the product of layers of Abnar and Zuidema 2020, Eq. 1."""
     draw = np.random.default_rng(0)
     maps = draw.dirichlet(np.full(40, 0.2), (3, 2, 40))
-    page = attention_pages.page("t", ["x"] * 40, maps)
+    page = attention_pages.page("t", ["x"] * 40, attention_pages.greatest(maps, 32))
     assert "keeps its 32 greatest weights" in page.html
     data = data_of(page)
     places = np.stack([array_of(x, "<u2") for x in data["places"]]).reshape(3, 2, 40, 32)
