@@ -101,6 +101,93 @@ def test_distances_edges_and_correlations():
     assert scores["uuas"][0] == 1.0 and np.isnan(scores["dspr"][0])  # shorter than five words
 
 
+TREES = [
+    ((1, -1, 1), "..."), ((-1, 0, 1, 2, 3), "....p"), ((4, 4, 4, 4, -1), "....."),
+    ((1, 2, -1, 2, 3, 4), ".....p"), ((2, 2, 3, -1, 3, 4, 4), "p......"),
+    ((3, 0, 3, -1, 5, 3), "......"), ((-1, 0), ".."), ((5, 0, 5, 2, 5, -1, 5), "......."),
+    ((1, -1, 1, 2, 2), "..p.."), ((6, 0, 0, 4, 6, 4, -1, 6), ".......p"),
+]  # fmt: skip
+"""Heads, and which words are punctuation (p)."""
+
+
+def of_tree(heads):
+    """Edges between words, by walking up to the root from both."""
+
+    def above(word):
+        return [word] if heads[word] < 0 else [word, *above(heads[word])]
+
+    count = len(heads)
+    table = np.zeros((count, count))
+    for a, b in np.ndindex(count, count):
+        up, other = above(a), above(b)
+        meeting = next(word for word in up if word in other)
+        table[a, b] = up.index(meeting) + other.index(meeting)
+    return table
+
+
+def ranks(values):
+    return [np.mean(np.flatnonzero(np.sort(values) == value)) for value in values]
+
+
+def spanning(table, words):
+    """Edges of the minimum spanning tree by Kruskal's rule."""
+    group, edges = {word: word for word in words}, set()
+    for _, a, b in sorted((table[a, b], a, b) for a in words for b in words if a < b):
+        if group[a] != group[b]:
+            edges.add((a, b))
+            group = {word: group[a] if of == group[b] else of for word, of in group.items()}
+    return edges
+
+
+def test_the_structural_probe_on_ten_trees_by_hand():
+    """Losses, edges, correlations, roots and fits, pair by pair (Hewitt and Manning 2019)."""
+    draw = np.random.default_rng(3)
+    b = draw.normal(size=(2, 4, 3)).astype(np.float32)
+    several = [
+        ParsedStates(draw.normal(size=(len(heads), 2, 4)).astype(np.float32), heads,
+                     np.array([mark == "p" for mark in marks]))
+        for heads, marks in TREES
+    ]  # fmt: skip
+    batch = next(iter(tree_probes._batches(several, False, None)))
+    levels = next(iter(tree_probes._batches(several, True, None)))
+    loss, depth_loss = tree_probes._loss(b, *batch, False), tree_probes._loss(b, *levels, True)
+    scores = tree_probes.distance_scores(several, b) | tree_probes.depth_scores(several, b)
+    for layer in (0, 1):
+        losses, depth_losses, edges, right, roots = [], [], 0, 0, []
+        by_length, depths_by_length, pairs = {}, {}, []
+        for one in several:
+            points, gold = one.states[:, layer] @ b[layer], of_tree(one.heads)
+            squares = ((points[:, None] - points[None]) ** 2).sum(-1)
+            norms, depth = (points**2).sum(-1), gold[one.heads.index(-1)]
+            count = len(one.heads)
+            losses.append(np.abs(squares - gold).sum() / count**2)
+            depth_losses.append(np.abs(norms - depth).sum() / count)
+            words = [i for i in range(count) if not one.punctuation[i]]
+            wanted = {(min(i, h), max(i, h)) for i, h in enumerate(one.heads)
+                      if i in words and h in words}  # fmt: skip
+            edges, right = edges + len(wanted), right + len(wanted & spanning(squares, words))
+            roots.append(min(words, key=norms.__getitem__) == one.heads.index(-1))
+            rows = zip(squares, gold, strict=True)
+            spearman = [np.corrcoef(ranks(row), ranks(true))[0, 1] for row, true in rows]
+            by_length.setdefault(count, []).append(np.mean(spearman))
+            levels = np.corrcoef(ranks(norms), ranks(depth))[0, 1]
+            depths_by_length.setdefault(count, []).append(levels)
+            pairs += [(squares[i, j], gold[i, j]) for i in range(count) for j in range(i)]
+        wanted = {
+            "uuas": right / edges, "root": np.mean(roots),
+            "dspr": np.mean([np.mean(row) for size, row in by_length.items() if size >= 5]),
+            "nspr": np.mean([np.mean(row) for size, row in depths_by_length.items() if size >= 5]),
+        }  # fmt: skip
+        squares, gold = np.array(pairs).T
+        for name, values in (("fit of squares", squares), ("fit of roots", squares**0.5)):
+            factor = np.linalg.lstsq(values[:, None], gold, rcond=None)[0]
+            wanted[name] = 1 - ((gold - factor * values) ** 2).sum() / gold.var() / len(gold)
+        for name, value in wanted.items():
+            assert scores[name][layer] == pytest.approx(value, abs=1e-5), name
+        assert loss[layer] == pytest.approx(np.mean(losses), rel=1e-5)
+        assert depth_loss[layer] == pytest.approx(np.mean(depth_losses), rel=1e-5)
+
+
 @pytest.mark.status("ptm probe --by labels", "matches")
 @pytest.mark.full
 def test_linear_probes_find_the_layer_with_the_labels():
