@@ -63,20 +63,21 @@ def test_a_planted_scheme_is_found():
     vectors, errors = vectors.astype(np.float32), {}
     for name, roles in (("left", np.arange(4)), ("bag", np.zeros(4))):
         roles = np.broadcast_to(roles.astype(np.int32), words.shape)
-        train, test = (Products(states[rows], words[rows], roles[rows])
+        every = Products(states, words, roles, np.ones(500, np.float32))
+        train, test = (Products(*(part[rows] for part in every))
                        for rows in (slice(400), slice(400, None)))  # fmt: skip
         params = tensor_products.train(train, vectors, int(roles.max()) + 1)
         errors[name] = tensor_products.error(params, test, vectors) / test.states.var((0, 2))
     assert errors["left"][0] < 0.1 and errors["bag"][0] > 0.4 and errors["left"][1] > 0.9
     params = {name: np.asarray(value) for name, value in params.items()}
-    roles = np.array([[0, -1, 0, -1]], np.int32)
-    result = np.asarray(tensor_products.approximated(params, vectors, words[:1], roles))
+    batch = {"words": words[:1], "roles": np.array([[0, -1, 0, -1]]), "scale": np.array([0.5])}
+    result = np.asarray(tensor_products.approximated(params, vectors, batch))
     for layer in range(2):
         wanted = params["bias"][layer].copy()
         for place in (0, 2):
             filler = vectors[words[0, place]] @ params["fillers"][layer]
             product = np.outer(filler, params["roles"][layer, 0])
-            wanted += (product[..., None] * params["kernel"][layer]).sum((0, 1))
+            wanted += 0.5 * (product[..., None] * params["kernel"][layer]).sum((0, 1))
         np.testing.assert_allclose(result[layer, 0], wanted, atol=1e-4)
 
 

@@ -76,19 +76,22 @@ def roles(question: Question, train: Part, held: Part, counts: dict[str, int]) -
     alone = word_states.of_sentences(model, [[word] for word in types], word_states.folder())
     vectors = np.zeros((len(types), train.states.shape[-1]), np.float32)
     vectors[list(alone.fitting)] = alone.states[:, 0]
+    vectors = (vectors - vectors.mean(0)) / vectors.std()
     states = [_of_part(part, question) for part in parts]
     mean = states[0].mean(0)
     layers = {"mean state": ((states[1] - mean) ** 2).mean((0, 2))}
     numbers = {word: number for number, word in enumerate(types)}
     words = _padded([[numbers[word] for word in sentence.words] for sentence in every], 0)
     stop = len(train.sentences)
+    lengths = np.array([len(sentence.words) for sentence in every], np.float32)
+    scale = 1 / lengths if question.pool == "mean" else np.ones_like(lengths)
     for name, scheme in tensor_products.schemes(every, question.seed).items():
         known: dict[Hashable, int] = {}
         for role in (role for row in scheme[:stop] for role in row):
             known.setdefault(role, len(known))
         places = _padded([[known.get(role, -1) for role in row] for row in scheme], -1)
         sides = [
-            Products(part, words[rows], places[rows])
+            Products(part, words[rows], places[rows], scale[rows])
             for part, rows in zip(states, (slice(stop), slice(stop, None)), strict=True)
         ]
         params = tensor_products.train(sides[0], vectors, len(known), seed=question.seed)

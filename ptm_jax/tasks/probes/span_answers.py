@@ -98,8 +98,7 @@ def _columns(names: Sequence[str], labels: Sequence[Sequence[str]]) -> np.ndarra
 
 
 def _texts(part: Part, targets: Edges) -> list[str]:
-    """Returns the words of each span, or of both spans of a pair."""
+    """Returns the words of the first span of each target: in a control task a word decides the
+    label of its edge, too (Hewitt and Liang 2019, section 2)."""
     words = [word.lower() for sentence in part.sentences for word in sentence.words]
-    return [
-        " | ".join(" ".join(words[first:last]) for first, last in spans) for spans in targets.spans
-    ]
+    return [" ".join(words[first:last]) for first, last in targets.spans[:, 0]]

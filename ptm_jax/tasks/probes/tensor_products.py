@@ -1,8 +1,8 @@
 """Tensor product decompositions of the states of sentences (McCoy et al. 2019; Jawahar et al. 2019,
 section 6).
 
-The state of a sentence is approximated by a linear function of the sum of the outer products of a
-filler and a role: the filler is a linear function of the word's vector by itself, the role has a
+The state of a sentence is approximated by a linear function of the sum of the outer products of
+fillers and roles: the filler is a linear function of the word's vector by itself, the role has a
 trained vector. A scheme gives each word its role. The scheme with the least squared error on
 held-out sentences is the structure that the states resemble most.
 """
@@ -30,15 +30,18 @@ class Products(NamedTuple):
 
     states  [n, N+1, D] of the sentences
     words   [n, L] numbers of words; roles [n, L] numbers of roles, -1: padding or an unknown role
+    scale   [n] factors of the sums of products: 1 as published, and 1 over the number of words
+            where the state of a sentence is a mean over its words
     """
 
     states: np.ndarray
     words: np.ndarray
     roles: np.ndarray
+    scale: np.ndarray
 
 
 def train(
-    products: Products, vectors: np.ndarray, roles: int, *, epochs: int = 50, seed: int = 0
+    products: Products, vectors: np.ndarray, roles: int, *, epochs: int = 100, seed: int = 0
 ) -> Arrays:
     """Returns the parameters of N+1 decompositions, one for each layer.
 
@@ -51,7 +54,7 @@ def train(
     params = {
         "roles": draw.normal(size=(layers, roles, ROLE)).astype(np.float32),
         "fillers": layer_training.uniform(draw, layers, len(vectors[0]), FILLER, inputs=width),
-        "kernel": layer_training.uniform(draw, layers, FILLER, ROLE, width, inputs=FILLER * ROLE),
+        "kernel": np.zeros((layers, FILLER, ROLE, width), np.float32),  # begins as the mean state
         "bias": np.asarray(products.states, np.float32).mean(0),
     }
 
@@ -75,10 +78,11 @@ def error(params: Arrays, products: Products, vectors: np.ndarray) -> np.ndarray
     return layer_training.mean_loss(_loss, params, {"vectors": vectors}, batches)
 
 
-def approximated(params: Arrays, vectors: Array, words: Array, roles: Array) -> Array:
+def approximated(params: Arrays, vectors: Array, batch: Arrays) -> Array:
     """Returns the approximations [N+1, B, D] of sentences with words and roles [B, L]."""
-    fillers = jnp.einsum("vd,kdf->kvf", vectors, params["fillers"])[:, words]
-    bound = params["roles"][:, roles] * (roles >= 0)[:, :, None]
+    roles = batch["roles"]
+    fillers = jnp.einsum("vd,kdf->kvf", vectors, params["fillers"])[:, batch["words"]]
+    bound = params["roles"][:, roles] * ((roles >= 0) * batch["scale"][:, None])[..., None]
     products = jnp.einsum("kblf,kblr->kbfr", fillers, bound)
     return jnp.einsum("kbfr,kfrd->kbd", products, params["kernel"]) + params["bias"][:, None]
 
@@ -127,12 +131,13 @@ def _batch(products: Products, rows: np.ndarray) -> Arrays:
         "states": np.asarray(products.states[filled], np.float32),
         "words": products.words[filled],
         "roles": products.roles[filled],
+        "scale": products.scale[filled],
         "weights": (np.arange(BATCH) < len(rows)).astype(np.float32),
     }
 
 
 def _loss(params: Arrays, constants: Arrays, batch: Arrays) -> Array:
     """Returns the mean loss [N+1] of a sentence: the mean squared error of its state."""
-    states = approximated(params, constants["vectors"], batch["words"], batch["roles"])
+    states = approximated(params, constants["vectors"], batch)
     wrong = ((states - batch["states"].transpose(1, 0, 2)) ** 2).mean(-1)
     return (wrong * batch["weights"]).sum(-1) / batch["weights"].sum()
