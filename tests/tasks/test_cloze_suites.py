@@ -134,6 +134,9 @@ def test_a_detector_of_replaced_tokens_scores_sentences_and_verbs(tmp_path, caps
     both = cloze_scores.sentence_scores(model, ["the film was good", "the film is good"])
     metrics = json.loads(capsys.readouterr().out)["metrics"]
     assert metrics["accuracy"] == float(both[0] > both[1])
+    (tmp_path / "a.jsonl").write_text('{"sentence_good": "a film", "sentence_bad": "film a"}\n')
+    pairs = [*command[:3], "blimp", "--data", str(tmp_path / "a.jsonl"), "--by", "span"]
+    assert main(pairs) == 1 and "--by span is for masked models" in capsys.readouterr().err
     assert main([*command[:3], "sts", *command[4:], "--tower", "main"]) == 1
     assert "--tower is for --task" in capsys.readouterr().err
 
