@@ -215,6 +215,14 @@ def test_stated_memory_and_models_without_attention(published, tmp_path, capsys,
     with pytest.raises(UserError, match="GB, and .*/c has 0 GB; set PTM_CACHE"):
         word_states.of_sentences(model, SENTENCES, tmp_path / "c")
     monkeypatch.undo()
+    network = dataclasses.replace(
+        model.module, encoder=systems.get("cloze_mini").towers["main"].encoder
+    )
+    system = dataclasses.replace(model.system, towers={"main": network})
+    with pytest.raises(UserError, match="has two towers; no probe reads the maps of both"):
+        attention_probes.features(
+            Pretrained(system, model.params, model.tokenizer), SENTENCES, words
+        )
     encoder = LSTMEncoder(
         embed=model.module.encoder.embed, layers=(LSTM(hidden=16), LSTM(hidden=16))
     )

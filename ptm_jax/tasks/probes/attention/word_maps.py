@@ -22,6 +22,7 @@ from ptm_jax.core.types import Array, Batch, Params
 from ptm_jax.inference import inputs
 from ptm_jax.nn.attention.multihead import with_maps
 from ptm_jax.nn.attention.reduced_maps import reduced
+from ptm_jax.nn.stacks import stacks_of
 from ptm_jax.tasks.probes.word_states import MEMORY, batch_of
 
 if TYPE_CHECKING:
@@ -52,9 +53,11 @@ def of_sentences(
     pairs    [P, 2] words of each sentence
     memory   GB of the layers of a batch and of the maps of one layer
     """
-    rows = [record["ids"] for record in records]
+    rows, encoder = [record["ids"] for record in records], model.module.encoder
     if not rows:
         return
+    if encoder.direction == "both" and stacks_of(encoder):
+        raise UserError(f"{model.system.name} has two towers; no probe reads the maps of both")
     module = with_maps(model.module)
     pairs = [np.zeros((1, 2), np.int32)] * len(rows) if pairs is None else pairs
     program = functools.partial(_forward, module, reduction, model.weights)
