@@ -16,6 +16,7 @@ from ptm_jax.convert.records import pair_heads, record_with, special_ids, task_f
 from ptm_jax.convert.table import Line
 from ptm_jax.core import spec
 from ptm_jax.core.system import System
+from ptm_jax.data.tokenizers.published_pieces import LANGUAGES
 from ptm_jax.encoders.transformer.seq2seq import EncoderDecoder
 from ptm_jax.encoders.transformer.transformer import Transformer, transformer
 from ptm_jax.nn.attention.multihead import CrossAttention
@@ -24,6 +25,7 @@ from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layerdrop import dropped, skip_of
 from ptm_jax.systems.sequence_to_sequence.bart import PEGASUS, bart, pegasus
+from ptm_jax.systems.sequence_to_sequence.mbart import mbart
 
 OFFSET, EPS = 2, 1e-5
 
@@ -257,9 +259,13 @@ WAVES = (r"(^|\.)embed_positions\.weight$",)
 """PEGASUS's positions are fixed sinusoids."""
 
 BART = bart("", 2, 128, 4, lr=6e-4, warmup=24_000)
+MBART = mbart("", 2, 128, 4)
+MBART = dataclasses.replace(
+    MBART, examples=dataclasses.replace(MBART.examples, languages=tuple(LANGUAGES))
+)
 KINDS = {
     "bart": BartKind(prefix="Bart", parent=BART, pre=False, embed_norm=True, labels=3),
-    "mbart": BartKind(prefix="MBart", parent=BART, pre=True, embed_norm=True, start="last"),
+    "mbart": BartKind(prefix="MBart", parent=MBART, pre=True, embed_norm=True, start="last"),
     "pegasus": BartKind(
         prefix="Pegasus",
         parent=pegasus("", 2, 128, 4, PEGASUS, batch=256),

@@ -18,6 +18,7 @@ from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.masking.units import Masking, WholeWords
 from ptm_jax.data.rows.annotated import Annotated
+from ptm_jax.data.rows.languages.multilingual import Translated
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.transformer.transformer import Transformer
 from ptm_jax.nn.embeddings.summed import LearnedPositions
@@ -25,14 +26,12 @@ from ptm_jax.nn.heads.pooling import Summary
 from ptm_jax.nn.heads.vocabulary import Pooler
 from ptm_jax.nn.initializers import Normal, TruncatedNormal
 from ptm_jax.systems.transformers.bert_gpt import ROBERTA, roberta
+from ptm_jax.systems.transformers.many_languages import xlm_r
 
 PARENT = roberta("", 2, 128, 2, lr=1e-4, warmup=1)
+XLM_ROBERTA = xlm_r("", 2, 128, 2, lr=1e-4, warmup=1)
 XLM_ROBERTA = dataclasses.replace(
-    PARENT,
-    paper="Conneau et al. 2020, arXiv 1911.02116",
-    section="4.2.1",
-    rows=(122,),
-    tokenizer=TokenizerSpec(kind="unigram", vocab=250_002, lowercase=False),
+    XLM_ROBERTA, examples=dataclasses.replace(XLM_ROBERTA.examples, parallel=Translated())
 )
 CAMEMBERT = dataclasses.replace(
     PARENT,

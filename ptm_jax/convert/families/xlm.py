@@ -27,6 +27,7 @@ from ptm_jax.convert.table import Line
 from ptm_jax.core import slots, spec
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
+from ptm_jax.data.rows.languages.multilingual import Multilingual
 from ptm_jax.encoders.transformer.transformer import Transformer, transformer
 from ptm_jax.nn.embeddings.adaptive import AdaptiveSoftmaxHead
 from ptm_jax.nn.embeddings.parts import Languages, WordTypes
@@ -38,6 +39,7 @@ from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Initializer, Normal
 from ptm_jax.objectives.text.language import LM
 from ptm_jax.systems.transformers.bert_gpt import roberta
+from ptm_jax.systems.transformers.many_languages import xlm
 
 TEXTS = ("ForSequenceClassification", "ForTokenClassification", "ForMultipleChoice")
 ANSWERS = {"ForQuestionAnsweringSimple": ("span",), "ForQuestionAnswering": ("answer",)}
@@ -188,8 +190,15 @@ def record(config: Config, core: Transformer, names: tuple[str, ...], **facts: A
 
 def build(config: Config, architecture: str) -> System:
     config = todays(config)
-    facts = {"paper": "Lample & Conneau 2019, arXiv 1901.07291", "section": "4.2.1", "rows": (120,)}
-    return record(config, encoder(config), HEADS[architecture], **facts)
+    core = encoder(config)
+    rows = xlm("", 1, 8, 1, languages=core.embed.languages, translations=True).examples
+    facts = {
+        "paper": "Lample & Conneau 2019, arXiv 1901.07291",
+        "section": "4.2.1",
+        "rows": (120,),
+        "examples": dataclasses.replace(rows, languages=_languages(config)),
+    }
+    return record(config, core, HEADS[architecture], **facts)
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
@@ -275,26 +284,44 @@ def config(system: System) -> dict[str, Any]:
     embed, block, vocab = core.embed, core.stack.block, core.embed.vocab
     if block.ffn.hidden != 4 * embed.width:
         raise ValueError("the hidden layer of this family is four times as wide as the states")
-    return {
-        **special_ids(vocab, "pad", "bos", "eos"),
-        "vocab_size": vocab.size,
-        "unk_index": vocab.unk,
-        "mask_index": vocab.mask,
-        "emb_dim": embed.width,
-        "n_layers": core.stack.layers,
-        "n_heads": block.attention.heads,
-        "dropout": block.dropout,
-        "attention_dropout": block.attention.dropout,
-        "gelu_activation": {"gelu": True, "relu": False}[block.ffn.activation],
-        "causal": core.direction == "causal",
-        "n_langs": embed.languages or 1,
-        "use_lang_emb": embed.languages > 0,
-        "max_position_embeddings": embed.position.size,
-        "embed_init_std": embed.initializer.std,
-        "init_std": block.attention.initializer.std,
-        "layer_norm_eps": block.attention_norm.eps,
-        "tie_word_embeddings": tied(heads, "mlm"),
-    } | head_fields(heads)
+    return (
+        {
+            **special_ids(vocab, "pad", "bos", "eos"),
+            "vocab_size": vocab.size,
+            "unk_index": vocab.unk,
+            "mask_index": vocab.mask,
+            "emb_dim": embed.width,
+            "n_layers": core.stack.layers,
+            "n_heads": block.attention.heads,
+            "dropout": block.dropout,
+            "attention_dropout": block.attention.dropout,
+            "gelu_activation": {"gelu": True, "relu": False}[block.ffn.activation],
+            "causal": core.direction == "causal",
+            "n_langs": embed.languages or 1,
+            "use_lang_emb": embed.languages > 0,
+            "max_position_embeddings": embed.position.size,
+            "embed_init_std": embed.initializer.std,
+            "init_std": block.attention.initializer.std,
+            "layer_norm_eps": block.attention_norm.eps,
+            "tie_word_embeddings": tied(heads, "mlm"),
+        }
+        | head_fields(heads)
+        | _numbers(system.examples)
+    )
+
+
+def _languages(config: Config) -> tuple[str, ...]:
+    """Returns the languages of a config by number; () where the numbers are not 0, 1, ..."""
+    numbers = config("lang2id", dict, None) or {}
+    by_number = {number: name for name, number in numbers.items()}
+    names = tuple(by_number.get(n) for n in range(len(numbers)))
+    return () if None in names else names
+
+
+def _numbers(examples: slots.Examples) -> dict[str, Any]:
+    """Returns the config fields of the languages by number."""
+    names = examples.languages if isinstance(examples, Multilingual) else ()
+    return {"lang2id": {name: n for n, name in enumerate(names)}} if names else {}
 
 
 TIES = {"pred_layer.proj.weight": "transformer.embeddings.weight"}

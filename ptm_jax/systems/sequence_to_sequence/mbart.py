@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from ptm_jax.core.recipe import AdamW, Linear, Phase, Recipe
@@ -43,6 +44,16 @@ def mbart(name: str, layers: int, width: int, heads: int) -> System:
     noise = Chain(
         parts=(SentencePermutation(vocab=MBART), TextInfilling(vocab=MBART, rate=0.35, mean=3.5))
     )
+    core = seq2seq(
+        vocab=MBART,
+        layers=layers,
+        width=width,
+        heads=heads,
+        positions=LearnedPositions(1026, offset=2, initializer=init),
+        norm="pre",
+        scale=width**0.5,
+        initializer=init,
+    )
     rows = Annotated(examples=Packed(begin="bos", end="eos"), fields=("sentences",))
     return System(
         name=name,
@@ -52,16 +63,7 @@ def mbart(name: str, layers: int, width: int, heads: int) -> System:
         rows=(125,),
         towers={
             "main": Model(
-                encoder=seq2seq(
-                    vocab=MBART,
-                    layers=layers,
-                    width=width,
-                    heads=heads,
-                    positions=LearnedPositions(1026, offset=2, initializer=init),
-                    norm="pre",
-                    scale=width**0.5,
-                    initializer=init,
-                ),
+                encoder=dataclasses.replace(core, start="last"),
                 heads={"lm": LMHead()},
             )
         },

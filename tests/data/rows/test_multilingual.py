@@ -207,9 +207,14 @@ def test_languages_that_a_model_cannot_number_are_one_line(corpus, tmp_path):
         (french, examples, "unknown language of this model 'fr'; there are: de, en"),
         (corpus, of(corpus, capacity=1), "2 languages, and the model numbers 1"),
         (corpus, of(corpus, parallel=None), "read no translations"),
+        (corpus, of(corpus, languages=("en", "fr")), "unknown language of this model 'de'"),
     ):
         with pytest.raises(UserError, match=message):
             opened(text, "train", value, length=16, batch=2, seed=0)
+    named = of(corpus, languages=("en", "fr", "de"), batches=True, translations=0.0)
+    rows = [next(opened(corpus, "train", named, length=16, batch=2, seed=n)) for n in range(24)]
+    numbers = {int(batch["language_ids"].max()): languages(corpus, batch)[0] for batch in rows}
+    assert numbers == {0: "e", 2: "d"}, "the numbers are those of the model"
     assert (
         next(opened(plain, "train", of(plain), length=16, batch=2, seed=0))["language_ids"].sum()
         == 0

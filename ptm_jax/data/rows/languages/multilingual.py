@@ -214,7 +214,8 @@ class Multilingual(Around, Mixture):
     counted        n is the number of tokens, or of sentences (XLM)
     translations   share of translations in a corpus that has text too
     capacity       languages that the model can number at most; None: any number
-    names          the languages of the training text. Other text must name its languages too
+    languages      the languages of a model in the order of their numbers; (): `names`
+    names          the languages of the training text, sorted. Other text has to name its own too
     """
 
     examples: slots.Examples = Packed()
@@ -224,6 +225,7 @@ class Multilingual(Around, Mixture):
     counted: Literal["tokens", "sentences"] = "tokens"
     translations: float = 0.5
     capacity: int | None = None
+    languages: tuple[str, ...] = ()
     names: LanguageNames = LanguageNames()
 
     def __post_init__(self):
@@ -251,8 +253,8 @@ class Multilingual(Around, Mixture):
 
     def parts(self, corpus: Corpus, split: str) -> Sequence[Part]:
         """Returns the languages and pairs of a split that have text. Raises UserError."""
-        known = [name.decode() for name in self.names.values.tolist()]
-        if not corpus.languages and known:
+        known = [*self.languages] or [name.decode() for name in self.names.values.tolist()]
+        if not corpus.languages and self.names.values.size:
             raise UserError(
                 f"the text has no language, and the model has {', '.join(known)}; give "
                 "language:CODE=SOURCE"
