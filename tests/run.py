@@ -33,8 +33,11 @@ OPTIMISED = ("tests/systems", "tests/training", "tests/bench", "tests/convert/te
 """Parts that compute for longer than they compile: XLA optimises their programs."""
 BEAM = ("tests/data/corpora/test_pipeline.py", "tests/inference/test_beam_predictions.py")
 """Need the packages of .venv/beam, which other tests must not see."""
-FIRST = ("tests/encoders", "tests/convert", "tests/systems", "tests/compress", "tests/kernels")
-"""The longest parts. They begin first, so that the last ones to end are short."""
+FIRST = (
+    *("tests/training", "tests/convert", "tests/systems", "tests/kernels", "tests/test_*.py"),
+    *("tests/launch", "tests/mesh", "tests/tuning", "tests/core", "tests/compress", "tests/laws"),
+)
+"""The longest parts, by CPU time. They begin first, so that the last ones to end are short."""
 TOGETHER = (
     ("tests/core", "tests/corruptions", "tests/knowledge", "tests/nn", "tests/objectives"),
     (
@@ -89,8 +92,7 @@ def parts(together: tuple[tuple[str, ...], ...] = TOGETHER) -> list[Part]:
     folders = {file.relative_to(ROOT).parts[1] for file in (ROOT / "tests").rglob("test_*.py")}
     names = sorted(f"tests/{name}" for name in folders if (ROOT / "tests" / name).is_dir())
     grouped = {name for group in together for name in group}
-    alone = [*FIRST, *(name for name in names if name not in FIRST and name not in grouped)]
-    groups = {name: (name,) for name in alone}
+    groups = {name: (name,) for name in names if name not in grouped}
     groups |= {f"{group[0]}, {len(group) - 1} more": group for group in together}
     apart = [*BEAM, *(name for name in OPTIMISED if name.endswith(".py"))]
     ignored = [word for name in apart for word in ("--ignore", name)]
@@ -104,7 +106,8 @@ def parts(together: tuple[tuple[str, ...], ...] = TOGETHER) -> list[Part]:
     found += [Part(name=name, words=(name,), environment={"PYTHONPATH": beam}) for name in BEAM]
     files = tuple(str(file.relative_to(ROOT)) for file in (ROOT / "tests").glob("test_*.py"))
     found.append(Part(name="tests/test_*.py", words=tuple(sorted(files)), environment=fast))
-    return found
+    order = dict(zip(FIRST, range(len(FIRST)), strict=True))
+    return sorted(found, key=lambda part: order.get(part.name.partition(",")[0], len(FIRST)))
 
 
 def run(part: Part, command: list[str], environment: dict[str, str], core: int) -> Result:

@@ -57,10 +57,3 @@ def collected(day, file, *words):
 def test_the_same_tests_are_collected_on_two_days(tmp_path):
     days = [collected(day, tmp_path / f"{day}.json", "tests") for day in DAYS]
     assert list(days[0].items()) == list(days[1].items()) and len(days[0]) > 5000
-
-
-def test_the_laws_of_a_day_are_those_of_every_day(tmp_path):
-    """The quick part of the test above, with the same process."""
-    words = ("tests/laws/test_laws_of_corruptions.py", "-m", "not full")
-    days = [collected(day, tmp_path / f"{day}.json", *words) for day in DAYS]
-    assert list(days[0].items()) == list(days[1].items()) and days[0]

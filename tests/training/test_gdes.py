@@ -50,6 +50,7 @@ def batch_of():
     return {**batch, "mlm_weights": jnp.ones((2, 2))}
 
 
+@functools.cache
 def gradients():
     """(function of parameters, ties and the weight of the detection, parameters)."""
     models, batch = system_of().towers, batch_of()
