@@ -9,7 +9,12 @@ import pytest
 import ptm_jax
 from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
-from ptm_jax.tasks.probes import sentence_answers, tensor_products, word_states
+from ptm_jax.tasks.probes import (
+    linear_probes,
+    sentence_answers,
+    tensor_products,
+    word_states,
+)
 from ptm_jax.tasks.probes.probe_data import Sentence
 from ptm_jax.tasks.probes.tensor_products import Products
 
@@ -47,6 +52,21 @@ def test_roles_of_schemes():
     crossing = tree._replace(heads=(2, -1, 1, 0))  # d hangs on a, a on c, c on b
     assert tensor_products.schemes([crossing])["tree"] == [["RLL", "L", "RR", "RLR"]]
     assert "tree" not in tensor_products.schemes([tree._replace(heads=None)])
+
+
+@pytest.mark.full
+def test_a_hidden_layer_learns_what_a_linear_probe_does_not():
+    """The label is whether two signs agree; the last rows choose the epoch."""
+    draw = np.random.default_rng(1)
+    signs = draw.choice([-1.0, 1.0], (1200, 2))
+    states = (np.pad(signs, ((0, 0), (0, 2))) + draw.normal(size=(1200, 4)) / 5)[:, None]
+    labels = (signs.prod(1) > 0).astype(np.int32)
+    for hidden, least, most_accurate in ((0, 0.3, 0.7), (50, 0.95, 1.0)):
+        probe = linear_probes.train(
+            states[:1000], labels[:1000], 2, hidden=hidden, held=100, learning_rate=1e-2
+        )
+        (accuracy,) = linear_probes.accuracy(probe, states[1000:], labels[1000:])
+        assert least <= accuracy <= most_accurate
 
 
 @pytest.mark.status("ptm probe --by roles", "matches")
@@ -111,7 +131,9 @@ def test_commands(published, tmp_path, monkeypatch, capsys):
         printed[by] = json.loads(capsys.readouterr().out)
     assert printed["spans"]["label"] == "targets" and printed["phrases"]["label"] == "segment"
     assert set(printed["roles"]["layers"]) >= {"mean state", "tree", "bidirectional"}
-    assert printed["sentences"]["counts"] == {"tr": 24, "va": 8, "te": 8, "labels": 5}
+    assert printed["sentences"]["counts"] == {
+        "tr": 24, "va": 8, "te": 8, "too long": 0, "labels": 5,
+    }  # fmt: skip
     assert printed["labels"]["label"] == "tag"
     assert printed["labels"]["layers"]["segment f1"] == printed["labels"]["layers"]["accuracy"]
     assert printed["spans"]["baselines"]["most frequent label"] < 0.5

@@ -31,6 +31,8 @@ def test_targets_of_files(tmp_path):
     assert targets.labels == [("X",), ("Y", "Z")]
     with pytest.raises(UserError, match="a.jsonl:1: a target has several words"):
         probe_data.labelled(sentences, "targets")
+    words = sentences[1]._replace(targets=(sentences[1].targets[0]._replace(labels=("Y",)),))
+    assert probe_data.labelled([words], "targets").words.tolist() == [[1, 0]]
     (tmp_path / "b.txt").write_text("x O\ny B-A\nz I-A\n\nu B-B\nv O\n")
     segments = span_targets.targets_of(probe_data.sentences_of(tmp_path / "b.txt"), "segment")
     assert segments.spans.tolist() == [[[1, 3]], [[3, 4]]] and segments.labels == [("A",), ("B",)]
@@ -100,6 +102,8 @@ def test_wrong_lines_have_one_message(tmp_path, line, message):
     with pytest.raises(UserError, match=f"a.jsonl:2.*{message}"):
         probe_data.sentences_of(file)
     one, two = {"span1": [0, 1], "label": "X"}, {"span1": [0, 1], "span2": [0, 1], "label": "X"}
+    with pytest.raises(UserError, match="c.jsonl: no line has a target"):
+        probe_data.sentences_of(json_lines(tmp_path / "c.jsonl", {"text": "a", "targets": []}))
     file = json_lines(tmp_path / "b.jsonl", {"text": "a", "targets": [one, two]})
     with pytest.raises(UserError, match="some targets have one span and others two"):
         span_targets.targets_of(probe_data.sentences_of(file), "targets")

@@ -61,7 +61,10 @@ def sentences_of(file: Path) -> list[Sentence]:
     if file.suffix in (".mrg", ".ptb"):
         return list(_of_brackets(file))
     if file.suffix == ".jsonl":
-        return list(_of_json(file))
+        sentences = list(_of_json(file))
+        if not any(sentence.targets for sentence in sentences):
+            raise UserError(f"{file}: no line has a target; give spans with labels")
+        return sentences
     if file.suffix != ".conllu":
         return list(_of_columns(file))
     rows = _rows_of(file)

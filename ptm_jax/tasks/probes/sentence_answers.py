@@ -28,6 +28,7 @@ def sentences(model: Pretrained, question: Question) -> Answer:
         raise UserError("--by sentences reads one file of tr, va or te, a label, and a sentence")
     rows = sorted(read(Path(question.data[0])), key=lambda row: SPLITS.index(row[0]))
     states, fitting = _states(model, [(row[2],) for row in rows], question)
+    too_long = len(rows) - len(fitting)
     rows = [rows[number] for number in fitting]
     counts = {split: sum(row[0] == split for row in rows) for split in SPLITS}
     labels = np.array([row[1] for row in rows])
@@ -46,7 +47,7 @@ def sentences(model: Pretrained, question: Question) -> Answer:
     accuracy = linear_probes.accuracy(probe, states[test:][known], tested) * known.mean()
     frequent = names[np.bincount(ids).argmax()]
     baselines = {"most frequent label": float(np.mean(labels[test:] == frequent))}
-    counts |= {"labels": len(names)}
+    counts |= {"too long": too_long, "labels": len(names)}
     return Answer(layers={"accuracy": accuracy}, baselines=baselines, counts=counts)
 
 
