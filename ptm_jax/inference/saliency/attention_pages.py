@@ -121,9 +121,10 @@ def neuron_page(model: Pretrained, text: str) -> Page:
     )
     scale = float(np.ravel(heads.scale)[0])
     layers, count, _, width = queries.shape
+    hidden = np.triu(np.full((length, length), np.inf), 1) if model.causal else 0.0
     error = np.zeros(layers)
     for n in range(layers):
-        products = queries[n] @ keys[n].swapaxes(-1, -2) * scale
+        products = queries[n] @ keys[n].swapaxes(-1, -2) * scale - hidden
         products = np.exp(products - products.max(-1, keepdims=True))
         products = products / products.sum(-1, keepdims=True)
         products = np.take_along_axis(products, parts.places[n], -1)
@@ -138,6 +139,7 @@ def neuron_page(model: Pretrained, text: str) -> Page:
             f"{error.max():.2f} lies between its weights and those of the products alone."
         )
     data = {"pieces": pieces, "shape": [layers, count, length, width], "scale": scale}
+    data["causal"] = model.causal
     for name, array in (("queries", queries), ("keys", keys)):
         largest = np.maximum(np.abs(array).max(-1), 1e-12)
         numbers = np.rint(array / largest[..., None] * 127).astype(np.int8)

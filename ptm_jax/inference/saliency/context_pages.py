@@ -150,7 +150,7 @@ def spaces_of(model: Pretrained, layer: int | None) -> Spaces:
     contexts = exposed(model, "contexts")
     encoded = shapes(model, model.module if contexts is None else contexts)
     if encoded.layers is None:
-        raise UserError(f"the layers of {name} differ in width; nearest contexts need one width")
+        raise UserError(f"{name} gives no states of layers of one width; take another encoder")
     count = len(encoded.layers) - 1
     if layer is None:
         names = [f"state of layer {n}" for n in range(count + 1)]
@@ -206,12 +206,14 @@ def _forward(
     encoded = Tower(module, params)(batch)
     has_contexts, layer = asked
     states = encoded.layers.at[-1].set(encoded.hidden)
-    heads = _unit(encoded.attention) if has_contexts else states[:0, ..., None]  # [N, B, L, H, K]
+    vectors = [*_unit(states)] if layer is None else [_unit(states[layer])]
+    if not has_contexts or layer == 0:
+        return vectors
+    heads = _unit(encoded.attention)  # [N, B, L, H, K]
     contexts = _unit(heads.reshape(*heads.shape[:3], -1))
     if layer is None:
-        return [*_unit(states), *contexts]
-    apart = [contexts[layer - 1], *jnp.moveaxis(heads[layer - 1], -2, 0)]
-    return [_unit(states[layer]), *(apart if layer and has_contexts else [])]
+        return [*vectors, *contexts]
+    return [*vectors, contexts[layer - 1], *jnp.moveaxis(heads[layer - 1], -2, 0)]
 
 
 def _unit(vectors: Array) -> Array:
