@@ -208,6 +208,9 @@ def test_the_commands_and_their_messages(folder, tmp_path, capsys):
         assert main([*command, *more]) == 1 and wanted in capsys.readouterr().err
     assert main(["view", str(folder), "--by", "neurons"]) == 1
     assert "--by neurons needs a text" in capsys.readouterr().err
+    (tmp_path / "vectors.txt").write_text("2 2\nking 1 0\nqueen 0 1\n")
+    assert main(["view", str(tmp_path / "vectors.txt"), "--text", TEXT]) == 1
+    assert "has vectors of words and no network" in capsys.readouterr().err
     assert main(["view", str(tmp_path), "--by", "curves"]) == 1
     assert "is no file; give the folder" in capsys.readouterr().err
     assert main(["view", str(corpus), "--by", "pairs"]) == 1
@@ -304,17 +307,19 @@ def test_contexts_and_saliency_in_a_browser(folder, tab, tmp_path):
 @pytest.mark.full
 def test_curves_and_pairs_in_a_browser(tab, tmp_path):
     figures = {"by": "labels", "label": "upos", "baselines": {"majority": 0.3},
-               "layers": {"accuracy": [0.5, 0.75, 0.625], "bits": [3, 2, None]}}  # fmt: skip
+               "layers": {"accuracy": [0.5, 0.75, 0.625], "bits": [3, 2, None]},
+               "heads": {"f1": [[0.25, 0.5]] * 3}, "first layer": 1}  # fmt: skip
     (tmp_path / "probe.json").write_text(json.dumps(figures))
     opened(tab, curve_pages.of_file(tmp_path), tmp_path)
     assert tab.value("document.querySelectorAll('.plot').length") == 2
     tab.value("document.getElementById('plots').focus()")
     tab.key("End")
-    assert tab.text("#score") == "layer 2: accuracy 0.625, bits none"
+    assert tab.text("#score") == "layer 3: accuracy 0.625, bits none"
     tab.point("tbody tr", 1)
-    assert tab.text("#score") == "layer 1: accuracy 0.750, bits 2.000"
+    assert tab.text("#score") == "layer 2: accuracy 0.750, bits 2.000"
     tab.point("#legend input", 0, click=True)
-    assert tab.text("#score") == "layer 1: bits 2.000"
+    assert tab.text("#score") == "layer 2: bits 2.000"
+    assert tab.text("#heads tbody tr") == "10.250.50"
     assert tab.requests == []
 
     opened(tab, pair_pages.pair_page("attack", LOG), tmp_path)

@@ -135,6 +135,8 @@ def run(args: Args) -> int:
         (out / "probe.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf8")
         title = f"{Path(args.model).name}: {subject}"
         probing.draw(answer, title, out / "probe.png")
-        curve_pages.curve_page(title, layers, answer.baselines).write(out / "probe.html")
+        curve_pages.curve_page(
+            title, layers, answer.baselines, answer.heads, answer.first
+        ).write(out / "probe.html")  # fmt: skip
         lines.append(f"in {args.out}: probe.json, probe.png, probe.html")
     return options.report(document, "\n".join(lines), args.json)

@@ -109,7 +109,7 @@ def run(args: Args) -> int:
 
 def _of_model(args: Args) -> Page:
     from ptm_jax.core.errors import UserError
-    from ptm_jax.inference.loading import load
+    from ptm_jax.inference.loading import has_encoder, load
     from ptm_jax.inference.saliency import text_pages
     from ptm_jax.runs.run import best_checkpoint
 
@@ -118,7 +118,10 @@ def _of_model(args: Args) -> Page:
         if (file := settings.pop("data")) is None:
             raise UserError("--by contexts needs sentences; give a file as --data FILE")
         settings["sentences"] = _sentences(Path(file))
-    return text_pages.view(load(best_checkpoint(args.model)), args.text, args.by, **settings)
+    model = load(best_checkpoint(args.model))
+    if not has_encoder(model):
+        raise UserError(f"{args.model} has vectors of words and no network; give an encoder")
+    return text_pages.view(model, args.text, args.by, **settings)
 
 
 def _sentences(file: Path) -> list[Sentence]:

@@ -15,15 +15,22 @@ FILE = "probe.json"
 
 
 def curve_page(
-    title: str, layers: Mapping[str, Sequence[float]], baselines: Mapping[str, float]
-) -> Page:
+    title: str, layers: Mapping[str, Sequence[float]], baselines: Mapping[str, float],
+    heads: Mapping[str, Sequence[Sequence[float]]] | None = None, first: int = 0,
+) -> Page:  # fmt: skip
     """Returns the page of {figure: its values by layer} and {baseline: value}.
 
-    Figures with values outside of -1 to 1, as bits, are in plots of their own.
+    Figures with values outside of -1 to 1, as bits, are in plots of their own. `heads` has the
+    values [N, H] of figures of heads, and `first` is the number of the first layer.
     """
     data = {
         "layers": {name: [_number(x) for x in row] for name, row in layers.items()},
         "baselines": {name: _number(value) for name, value in baselines.items()},
+        "heads": {
+            name: [[_number(x) for x in row] for row in rows]
+            for name, rows in (heads or {}).items()
+        },
+        "first": first,
     }
     about = "Point at a layer, or move by the arrow keys. Layer 0 has the embeddings."
     return Page(title, "curves", data, about, data)
@@ -40,7 +47,8 @@ def of_file(path: str | Path) -> Page:
     if not isinstance(rows, dict) or not rows or not all(map(_is_row, rows.values())):
         raise UserError(f"{path} has no figures by layer; give the folder of `ptm probe --out`")
     title = f"{path.absolute().parent.name}: {fields.get('label') or fields.get('by')}"
-    return curve_page(title, rows, fields.get("baselines") or {})
+    others = fields.get("baselines") or {}, fields.get("heads"), fields.get("first layer", 0)
+    return curve_page(title, rows, *others)
 
 
 def _number(value: float | None) -> float | None:
