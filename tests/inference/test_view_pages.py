@@ -204,6 +204,7 @@ def test_the_commands_and_their_messages(folder, tmp_path, capsys):
         (["--by", "contexts", "--data", str(corpus), "--layer", "3"], "has layers 0 to 2"),
         (["--by", "contexts", "--data", str(corpus), "--top", "99"], "have 18 tokens"),
         (["--by", "curves"], "--by curves shows results"),
+        (["--by", "curves", "--tower", "main"], "leave --tower out"),
     ):
         assert main([*command, *more]) == 1 and wanted in capsys.readouterr().err
     assert main(["view", str(folder), "--by", "neurons"]) == 1

@@ -240,6 +240,8 @@ def test_a_control_task_has_a_label_for_each_word():
     many = linear_probes.control([f"w{i}" for i in range(2000)], labels)
     assert abs(many.mean() - 1 / 6) < 0.03
     assert linear_probes.expected_layer(np.array([0.5, 0.7, 0.8, 0.8])) == pytest.approx(4 / 3)
+    falling = np.array([0.5, 0.4, 0.52])  # (-0.1 + 0.24) / 0.02 is 7
+    assert np.isnan(linear_probes.expected_layer(falling))
     mix = np.log([[1, 1, 1], [1, 1, 1], [1, 1, 2.0]])
     assert linear_probes.centre_of_gravity(mix) == pytest.approx((1 + 2 * 2) / 4)
     weights = np.asarray(linear_probes.layer_weights(mix))

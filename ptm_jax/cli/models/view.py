@@ -56,6 +56,8 @@ class Args:
     """saliency: scores of tokens for a prediction. attention: the maps of every head. neurons: the
     queries and keys of every head, and their products. contexts: the tokens of --data that are
     nearest to each token. curves: the figures of a probe. pairs: the texts of an attack."""
+    tower: options.Text = None
+    """The network to view if the model has several, as "generator" of ELECTRA (default: main)."""
     target: options.Text = None
     """saliency: the class, the word or the answer to explain (default: the most probable one); an
     answer is words of the passage, or START:END in its characters."""
@@ -94,6 +96,8 @@ def run(args: Args) -> int:
         name = flags[0].removeprefix("--")
         owner = next(view for view, names in OPTIONS.items() if name in names)
         raise UserError(f"{flags[0]} is for --by {owner}; leave it out")
+    if args.tower is not None and args.by in RESULTS:
+        raise UserError(f"--by {args.by} shows results; leave --tower out")
     if (args.text is None) != (args.by in RESULTS):
         raise UserError(
             f"--by {args.by} shows results; leave --text out" if args.by in RESULTS
@@ -118,7 +122,7 @@ def _of_model(args: Args) -> Page:
         if (file := settings.pop("data")) is None:
             raise UserError("--by contexts needs sentences; give a file as --data FILE")
         settings["sentences"] = _sentences(Path(file))
-    model = load(best_checkpoint(args.model))
+    model = load(best_checkpoint(args.model), tower=args.tower)
     if not has_encoder(model):
         raise UserError(f"{args.model} has vectors of words and no network; give an encoder")
     return text_pages.view(model, args.text, args.by, **settings)

@@ -146,10 +146,12 @@ def control(words: Sequence[str], labels: np.ndarray, seed: int = 0) -> np.ndarr
 
 def expected_layer(scores: np.ndarray) -> float:
     """Returns the expected layer of the scores [N+1] of mixed probes (Tenney et al. 2019b, Eq. 4):
-    the mean of the layers 1 to N, weighted by the gain of each; NaN without a gain."""
+    the mean of the layers 1 to N, weighted by the gain of each; NaN without a gain, and where
+    layers that lose put it outside of them."""
     gains = np.diff(scores)
     total = gains.sum()
-    return float((np.arange(1, len(scores)) * gains).sum() / total) if total > 0 else float("nan")
+    mean = (np.arange(1, len(scores)) * gains).sum() / total if total > 0 else np.nan
+    return float(mean) if 1 <= mean <= len(gains) else float("nan")
 
 
 def centre_of_gravity(mix: Array) -> float:
