@@ -362,6 +362,7 @@ def test_commands(folder, tmp_path, capsys):
         (["--task", "lama", "--data", out, "--by", "span"], "--by is for --task blimp; leave it"),
         (["--task", "blimp", "--data", out, "--filter", "uhn"], "--filter is for --task lama;"),
         (["--task", "lama", "--data", out, "--top", "0"], "--top takes numbers of at least 1"),
+        (["--task", "lama", "--data", tmp_path / "P1.jsonl", "--train", out], "give --prompts too"),
         (["--task", "commonsense", "--data", tmp_path / "t.tsv"], "give --prompts FILE"),
     ):  # fmt: skip
         assert main(["evaluate", str(folder), *map(str, words)]) == 1

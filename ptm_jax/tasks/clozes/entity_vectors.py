@@ -19,7 +19,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.inference.likelihoods import cloze_scores
 from ptm_jax.inference.saliency import predicted
 from ptm_jax.inference.text import filling
-from ptm_jax.tasks.clozes.fact_data import MASK, Fact, Question, Settings, rank_of
+from ptm_jax.tasks.clozes.fact_data import MASK, Question, Settings, rank_of
 
 if TYPE_CHECKING:
     from ptm_jax.inference.pretrained import Pretrained
@@ -61,35 +61,30 @@ def measured(
     model: Pretrained, entities: Mapped, questions: Sequence[Question], settings: Settings
 ) -> tuple[dict[str, float], int]:
     """Returns the precision at 1 of both forms, and the number of subjects without a vector."""
-    vectors = [entities.of(fact.subject) if fact.subject in fact.sentence else None
-             for fact, *_ in questions]  # fmt: skip
-    figures = {}
-    for form in ("replace", "concat"):
+    vectors = [
+        entities.of(fact.subject) if fact.subject in fact.sentence else None
+        for fact, *_ in questions
+    ]
+    figures, zero = {}, np.zeros_like(entities.mask)
+    for form, entity in (("replace", MASK), ("concat", f"{MASK} / {{}}")):
         texts = [
-            fact.sentence if vector is None else _with_entity(fact, form)
+            fact.sentence
+            if vector is None
+            else fact.sentence.replace(fact.subject, entity.format(fact.subject), 1)
             for (fact, *_), vector in zip(questions, vectors, strict=True)
         ]
         _, rows = filling.masked_rows(model, texts)
         places, moves = [], []
         for (fact, *_), row, vector in zip(questions, rows, vectors, strict=True):
-            masks = cloze_scores.masks_of(model, row)
-            entity = 0
-            if vector is not None:
-                first = fact.sentence.index(fact.subject) < fact.sentence.index(MASK)
-                entity = masks.pop(0 if first else -1)
-            places.append(masks[0])
-            zero = np.zeros_like(entities.mask)
-            moves.append((entity, zero if vector is None else vector - entities.mask))
+            answer, *other = cloze_scores.masks_of(model, row)
+            if other and fact.sentence.index(fact.subject) < fact.sentence.index(MASK):
+                answer, other = other[0], [answer]
+            places.append(answer)
+            moves.append((other[0], vector - entities.mask) if other else (0, zero))
         scores = cloze_scores.at_places(model, rows, places, settings.batch, moves)
-        right = [
-            rank_of(question, settings.bounded(row)) == 1
+        ranks = [
+            rank_of(question, settings.bounded(row))
             for question, row in zip(questions, scores, strict=True)
         ]
-        figures[f"E-BERT {form}"] = float(np.mean(right))
+        figures[f"E-BERT {form}"] = float(np.mean(np.array(ranks) == 1))
     return figures, sum(vector is None for vector in vectors)
-
-
-def _with_entity(fact: Fact, form: str) -> str:
-    """Returns the sentence with a mask where the vector of its subject goes."""
-    entity = MASK if form == "replace" else f"{MASK} / {fact.subject}"
-    return fact.sentence.replace(fact.subject, entity, 1)

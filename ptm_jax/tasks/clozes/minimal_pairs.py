@@ -104,17 +104,17 @@ def _compared(
     equally many a half."""
     texts = list(dict.fromkeys(text for pair in pairs for text in (pair.good, pair.bad)))
     rows = dict(zip(texts, model.ids_of(texts), strict=True))
-    lengths = np.array([[len(rows[text]) for text in (pair.good, pair.bad)] for pair in pairs])
+    both = [(rows[pair.good], rows[pair.bad]) for pair in pairs]
     if request.by == "span":
-        asked = [(rows[pair.good], rows[pair.bad]) for pair in pairs]
-        spans = [span for good, bad in asked for span in spans_of(good, bad)]
-        copies = [row for both in asked for row in both]
-        scores = cloze_scores.span_scores(model, copies, spans, request.batch).reshape(-1, 2)
+        spans = [span for one in both for span in spans_of(*one)]
+        every = [row for one in both for row in one]
+        scores = cloze_scores.span_scores(model, every, spans, request.batch).reshape(-1, 2)
     else:
         values = cloze_scores.sentence_scores(model, texts, by=request.by, batch=request.batch)
         score = dict(zip(texts, values, strict=True))
-        scores = np.array([[score[pair.good], score[pair.bad]] for pair in pairs])
-    return scores[:, 0] > scores[:, 1], 0.5 + 0.5 * np.sign(lengths[:, 1] - lengths[:, 0])
+        scores = np.array([(score[pair.good], score[pair.bad]) for pair in pairs])
+    shorter = [0.5 + 0.5 * np.sign(len(bad) - len(good)) for good, bad in both]
+    return scores[:, 0] > scores[:, 1], np.array(shorter)
 
 
 def spans_of(*rows: np.ndarray) -> list[list[int]]:

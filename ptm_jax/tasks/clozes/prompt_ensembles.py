@@ -57,9 +57,9 @@ def measured(
     model: Pretrained, prompts: Sequence[str], choosing: Sequence[Question],
     questions: Sequence[Question], settings: Settings,
 ) -> dict[str, float]:  # fmt: skip
-    """Returns the precision at 1 of the prompts of a relation; {} without facts of either kind."""
+    """Returns the precision at 1 of the prompts of a relation; {} without any of the three."""
     choosing, questions = (_same(model, prompts, some) for some in (choosing, questions))
-    if not choosing or not questions:
+    if not prompts or not choosing or not questions:
         return {}
     right, tables = np.zeros(len(prompts)), []
     ids = np.arange(model.vocab.size) if settings.allowed is None else settings.allowed

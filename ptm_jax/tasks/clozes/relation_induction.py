@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ptm_jax.inference.pretrained import Pretrained
 
 LABELS = ("unrelated", "related")
-ASKED, CANDIDATES, LONGEST = 32, 200, 60
+ASKED, CANDIDATES, LONGEST = 32, 200, 40
 """Pairs that a template is tried on; templates that are tried; words of a template, at most."""
 
 Pair = tuple[str, str]

@@ -59,6 +59,10 @@ def report(request: Request) -> Report:
     model = load(best_checkpoint(request.model), tower=request.tower)
     allowed = None if not lists else _ids_of_list(model, lists[0])
     prompts, choosing = {}, {}
+    if request.train and not request.prompts:
+        raise UserError(
+            "--train has facts that choose prompts; give --prompts too, or leave it out"
+        )
     if request.prompts:
         prompts = prompts_of(minimal_pairs.files_of(request.prompts, (".jsonl",), "--prompts"))
         others = _relations(request.train)[0] if request.train else None
@@ -90,11 +94,12 @@ def report(request: Request) -> Report:
                 more, left = entity_vectors.measured(model, mapped, questions, settings)
                 figures[name] |= more
                 remarks["facts without a vector of their subject, read as they are"] += left
-            if templates := prompts.get(prompt_ensembles.relation_of(name)):
+            if prompts:
+                templates = prompts.get(prompt_ensembles.relation_of(name), ())
                 others = questions_of(model, choosing[name], allowed)
-                figures[name] |= prompt_ensembles.measured(
-                    model, templates, others, questions, settings
-                )
+                more = prompt_ensembles.measured(model, templates, others, questions, settings)
+                figures[name] |= more
+                remarks["relations without prompts, or without facts that choose them"] += not more
     document = {
         "task": "lama", "examples": count, "metrics": _macro(figures), "relations": figures,
         "source": ", ".join(request.data), "remarks": {k: n for k, n in remarks.items() if n},
