@@ -2,6 +2,8 @@
 
 import pytest
 
+from ptm_jax import systems
+from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.families import bart, roberta, xlm
 from ptm_jax.core.errors import UserError
@@ -28,6 +30,20 @@ def test_numbers_that_are_no_order_are_left_out_and_other_fields_refused():
     assert built({"en": 1, "de": 1, "fr": 0}) == built({"en": "0"}) == built({"en": 4}) == ()
     with pytest.raises(UserError, match="lang2id is"):
         built(["en"])
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    {
+        "xlm_15": "XLMWithLMHeadModel",
+        "xlm_17": "XLMWithLMHeadModel",
+        "xlm_clm_mini": "XLMWithLMHeadModel",
+        "xlm_r_mini": "RobertaForMaskedLM",
+        "bert_multilingual_mini": "BertForPreTraining",
+    }.items(),
+)
+def test_systems_of_several_languages_are_classes_of_transformers(name, architecture):
+    assert checkpoint.published(systems.get(name))[2] == architecture
 
 
 def test_xlm_r_and_mbart_read_languages():

@@ -15,7 +15,7 @@ from ptm_jax.data.rows.languages.multilingual import Multilingual, Translated
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.transformer.transformer import transformer
-from ptm_jax.nn.embeddings.parts import Languages
+from ptm_jax.nn.embeddings.parts import Languages, WordTypes
 from ptm_jax.nn.embeddings.summed import LearnedPositions
 from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
@@ -83,7 +83,7 @@ def xlm(
         direction="causal" if causal else "bidirectional",
         initializer=Normal(0.02),
     )
-    parts = (Languages(languages),) if languages else ()
+    parts = (WordTypes(2), Languages(languages)) if languages else (WordTypes(2),)
     table = Normal(width**-0.5)
     core = override(core, {"embed.parts": parts, "embed.initializer": table, "blank": True})
     rows = dataclasses.replace(

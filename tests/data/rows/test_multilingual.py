@@ -1,5 +1,7 @@
 """Rows of several languages and of translations, against their definitions."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from ptm_jax.core import facts
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.corpora.block_records import Block
 from ptm_jax.data.corpora.prepare import prepare
+from ptm_jax.data.corpora.stream import merge
 from ptm_jax.data.languages.language_stream import opened
 from ptm_jax.data.rows.examples import Packed
 from ptm_jax.data.rows.languages.multilingual import Multilingual, Paraphrases, Translated
@@ -174,6 +177,25 @@ def test_languages_have_the_shares_of_their_power_and_a_stream_goes_on(corpus, b
     with pytest.raises(UserError, match="another stream|other languages"):
         opened(corpus, "train", examples, **{**options, "seed": 2}).restore(state)
     stream.close(), again.close()
+
+
+@pytest.mark.parametrize("batches", [True, False])
+def test_two_processes_read_the_rows_of_one_and_their_states_are_one(corpus, batches):
+    examples, options = of(corpus, batches=batches), {"length": 16, "batch": 4, "seed": 3}
+    alone = opened(corpus, "train", examples, **options)
+    two = [
+        opened(corpus, "train", examples, process_index=n, process_count=2, **options)
+        for n in range(2)
+    ]
+    for _ in range(7):
+        rows = np.concatenate([next(stream)["input_ids"] for stream in two])
+        assert np.array_equal(rows, next(alone)["input_ids"])
+    again = opened(corpus, "train", examples, **options)
+    again.restore(json.loads(json.dumps(merge([stream.state() for stream in two]))))
+    for _ in range(5):
+        assert np.array_equal(next(again)["input_ids"], next(alone)["input_ids"])
+    for stream in (alone, again, *two):
+        stream.close()
 
 
 @pytest.mark.parametrize("batches", [True, False])
