@@ -306,6 +306,22 @@ def test_contexts_and_saliency_in_a_browser(folder, tab, tmp_path):
 
 
 @pytest.mark.full
+def test_an_answer_has_a_frame(tab, tmp_path):
+    folder = tiny_checkpoint.write(
+        tmp_path, architectures=["BertForQuestionAnswering"], vocab=84, scale=0.5
+    )
+    words = "the film was very long and sad"
+    page = ptm_jax.load(folder).view(
+        "was the film good", pair=words, target="very long", methods=["gradient"]
+    )
+    opened(tab, page, tmp_path)
+    framed = "[...document.querySelectorAll('.answer')].map(one => one.textContent)"
+    assert tab.value(framed) == ["very", "long"]
+    assert tab.value("document.querySelector('#text br').nextSibling.textContent") == "the"
+    assert page.data["second"] == 4 and tab.requests == []
+
+
+@pytest.mark.full
 def test_curves_and_pairs_in_a_browser(tab, tmp_path):
     figures = {"by": "labels", "label": "upos", "baselines": {"majority": 0.3},
                "layers": {"accuracy": [0.5, 0.75, 0.625], "bits": [3, 2, None]},

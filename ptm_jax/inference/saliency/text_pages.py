@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.inference.saliency import attributions, faithfulness, saliency_pages
 from ptm_jax.inference.saliency.attention_pages import attention_page, neuron_page
@@ -34,7 +36,11 @@ def saliency_page(
         name: faithfulness.faithfulness(function, one.scores) for name, one in results.items()
     }
     title = f"{model.system.name}: {next(iter(results.values())).target}"
-    return saliency_pages.page(title, results, figures)
+    ends = np.searchsorted(function.text, (function.place, function.index)).tolist()
+    answer = (ends[0], ends[1]) if function.question.kind == "span" else None
+    separators = [] if pair is None else np.flatnonzero(function.ids == model.vocab.sep)
+    second = int(np.searchsorted(function.text, separators[0])) if len(separators) else None
+    return saliency_pages.page(title, results, figures, answer, second)
 
 
 VIEWS: Mapping[str, Callable[..., Page]] = {
