@@ -46,7 +46,10 @@ COMMANDS = {
     ),
     "import": ("ptm_jax.cli.models.importing", "import a Hugging Face checkpoint, without torch"),
     "export": ("ptm_jax.cli.models.exporting", "export a model as a Hugging Face directory"),
-    "probe": ("ptm_jax.cli.models.probe", "ask what each layer of an encoder knows: labels, trees"),
+    "probe": (
+        "ptm_jax.cli.models.probe",
+        "ask what each layer of an encoder knows: labels, trees, spans, sentences",
+    ),
     "view": ("ptm_jax.cli.models.view", "see which words of a text a prediction rests on"),
     "mine": ("ptm_jax.cli.models.mine", "mine hard negatives for a sentence encoder"),
     "topics": ("ptm_jax.cli.models.topics", "fit LSA or LDA to texts"),

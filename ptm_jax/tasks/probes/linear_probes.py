@@ -93,13 +93,13 @@ def train(
 
 def accuracy(probe: Probe, states: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Returns the accuracy [N+1] of each layer."""
-    return (predictions(probe, states, labels) == labels).sum(1) / max(1, len(labels))
+    return (predictions(probe, states) == labels).sum(1) / max(1, len(labels))
 
 
-def predictions(probe: Probe, states: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def predictions(probe: Probe, states: np.ndarray) -> np.ndarray:
     """Returns the label [N+1, n] with the highest probability."""
     best = [np.zeros((states.shape[1], 0), int)]
-    for batch, rows in _all_batches(states, labels, np.arange(len(states))):
+    for batch, rows in _all_batches(states, np.zeros(len(states), int), np.arange(len(states))):
         best.append(np.asarray(_logits(*probe, batch["states"])).argmax(-1)[:, :rows])
     return np.concatenate(best, 1)
 

@@ -117,7 +117,7 @@ def _labels(question: Question, train: Part, held: Part, counts: dict[str, int])
     layers["control task"] = linear_probes.accuracy(fake, rows[1], drawn_held)
     layers["selectivity"] = layers["accuracy"] - layers["control task"]
     if question.label == "tag" and any(name.startswith("B-") for name in names):
-        tags = np.array(names)[linear_probes.predictions(probe, rows[1], ids[1])]
+        tags = np.array(names)[linear_probes.predictions(probe, rows[1])]
         words = parts[1].words[:, 0]
         layers["segment f1"] = span_targets.segment_f1(held.sentences, words, tags)
     if question.bits:
