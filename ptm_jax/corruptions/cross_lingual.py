@@ -1,4 +1,5 @@
-"""Sources and targets with languages: mBART's language tokens, and XNLG's translation."""
+"""Sources and targets with languages: mBART's language tokens, XNLG's translation, and Unicoder's
+recovery of words."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from ptm_jax.core.batch import rows_of, segments_of
 from ptm_jax.core.errors import Advised
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Array, Batch, Vocab
-from ptm_jax.corruptions.base import draws
+from ptm_jax.corruptions.base import draws, maskable, places
 from ptm_jax.corruptions.compact import decoder, layout, moved, take
 
 
@@ -69,14 +70,9 @@ class CrossLingual(slots.Corruption):
     noise: Any = None
 
     def __call__(self, key: Array, batch: Batch) -> Batch:
-        ids, segments, positions = batch["input_ids"], segments_of(batch), batch["positions"]
-        begins = (positions == 0) & (segments > 0)
-        number = jnp.cumsum(begins, 1)
-        side = number - jax.lax.cummax(jnp.where(_first(segments), number, 0), axis=1)
-        second = _any(side == 1, segments)
-        drawn = draws(named(key, "source"), rows_of(batch), ids.shape[1] + 1) < 0.5
-        chosen = take(drawn.astype(jnp.int32), segments)
-        real = segments > 0
+        ids, real = batch["input_ids"], segments_of(batch) > 0
+        begins, _, side, second = _sides(batch)
+        chosen = _drawn(key, batch)
         of_source, of_target = (
             real & (~second | (side == chosen)),
             real & (~second | (side != chosen)),
@@ -106,6 +102,51 @@ class CrossLingual(slots.Corruption):
     def refusal(self, system) -> str | None:
         """Returns the refusal of the noise, or None."""
         return None if self.noise is None else slots.corruption(self.noise).refusal(system)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecoveredWords(slots.Corruption):
+    """The words of a drawn sentence of each pair are predicted from its translation: Unicoder's
+    cross-lingual word recovery (Huang et al. 2019, section 3.1). Reads rows of `Translated`, kind
+    "tlm".
+
+    The two sentences become segments, which do not attend to each other. `recovered` [B, L] int32
+    is the segment of the translation for the words to predict (`nn.embeddings.recovery`), else 0.
+    Adds `mlm_positions`, `mlm_labels`, `mlm_weights` [B, P], P = L.
+    """
+
+    vocab: Vocab
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        ids, segments = batch["input_ids"], segments_of(batch)
+        _, number, side, second = _sides(batch)
+        words = second & (side == _drawn(key, batch)) & maskable(batch, self.vocab)
+        positions, weights = places(words, ids.shape[1])
+        return {
+            **batch,
+            "segment_ids": jnp.where(segments > 0, number, 0).astype(jnp.int32),
+            "recovered": jnp.where(words, number + 1 - 2 * side, 0).astype(jnp.int32),
+            "mlm_positions": positions,
+            "mlm_labels": take(ids, positions),
+            "mlm_weights": weights,
+        }
+
+
+def _sides(batch: Batch) -> tuple[Array, Array, Array, Array]:
+    """Returns for each place [B, L]: whether a sentence begins, the number of the sentence in the
+    row, 0 or 1 in the segment, and whether the segment has two sentences."""
+    segments = segments_of(batch)
+    begins = (batch["positions"] == 0) & (segments > 0)
+    number = jnp.cumsum(begins, 1)
+    side = number - jax.lax.cummax(jnp.where(_first(segments), number, 0), axis=1)
+    return begins, number, side, _any(side == 1, segments) & (segments > 0)
+
+
+def _drawn(key: Array, batch: Batch) -> Array:
+    """Returns 0 or 1 for each segment, [B, L]."""
+    segments = segments_of(batch)
+    drawn = draws(named(key, "source"), rows_of(batch), segments.shape[1] + 1) < 0.5
+    return take(drawn.astype(jnp.int32), segments)
 
 
 def _first(segments: Array) -> Array:

@@ -7,9 +7,10 @@ import pytest
 
 from ptm_jax.core.errors import Advised
 from ptm_jax.core.types import Vocab
-from ptm_jax.corruptions.cross_lingual import CrossLingual, LanguageTokens
+from ptm_jax.corruptions.cross_lingual import CrossLingual, LanguageTokens, RecoveredWords
 from ptm_jax.corruptions.masking.noise import TokenDeletion
 from ptm_jax.corruptions.masking.token import CountedMasking
+from ptm_jax.nn.embeddings.recovery import WordRecovery
 from ptm_jax.statistics.counts import Counts
 from support import corrupting
 from support.corrupting import VOCAB
@@ -116,3 +117,34 @@ def test_a_sentence_is_decoded_from_its_translation_and_text_from_itself():
     noisy = numpied(CrossLingual(vocab=VOCAB, noise=TokenDeletion(vocab=VOCAB, rate=0.4)), batch)
     assert ((noisy["segment_ids"] > 0).sum(1) < (out["segment_ids"] > 0).sum(1)).all()
     assert noisy["decoder_weights"].sum() > 0
+
+
+def test_words_are_predicted_from_the_vectors_of_their_translation():
+    batch = rows(*[[[(0, 10, 11, 12), (1, 20, 21)], [(1, 30, 31)]]] * 30, length=14)
+    out = numpied(RecoveredWords(vocab=VOCAB), batch)
+    assert out["segment_ids"][0].tolist() == [1] * 5 + [2] * 4 + [3] * 4 + [0]
+    forms = {
+        (0, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0): [10, 11, 12],
+        (0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0): [20, 21],
+    }
+    kinds = {tuple(row.tolist()) for row in out["recovered"]}
+    assert kinds == {*forms}
+    for row, fields in enumerate(out["recovered"]):
+        used = out["mlm_weights"][row] > 0
+        assert out["mlm_labels"][row][used].tolist() == forms[tuple(fields.tolist())]
+        assert np.array_equal(out["mlm_positions"][row][used], np.flatnonzero(fields))
+    rng = np.random.default_rng(0)
+    x, weights = rng.normal(size=(30, 14, 4)), rng.normal(size=(3, 4))
+    layer = WordRecovery()
+    variables = {"params": {"recovery": jnp.asarray(weights, jnp.float32)}}
+    got = np.asarray(layer.apply(variables, jnp.asarray(x, jnp.float32), out))
+    expected = x.copy()
+    for row, fields in enumerate(out["recovered"]):
+        for i in np.flatnonzero(fields):
+            there = np.flatnonzero(out["segment_ids"][row] == fields[i])
+            y = x[row, there]
+            scores = weights[0] @ x[row, i] + y @ weights[1] + (x[row, i] * y) @ weights[2]
+            odds = np.exp(scores - scores.max())
+            expected[row, i] = odds @ y / odds.sum()
+    assert np.allclose(got, expected, atol=1e-5)
+    assert np.array_equal(layer.apply(variables, jnp.asarray(x), {**batch}), jnp.asarray(x))

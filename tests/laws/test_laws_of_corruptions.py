@@ -79,9 +79,10 @@ FIXED = (
     "LeftToRight",
     "simcse_bert_base",
     "CrossLingual",
+    "RecoveredWords",
 )
 """Values that draw nothing; in these rows no document repeats a name, of which kt_net would hide
-one, and none is a pair, of which CrossLingual would draw the source."""
+one, and none is a pair, of which they would draw the source."""
 REFRAMED = (
     "TwoCrops",
     "NoisyPairs",
