@@ -35,7 +35,7 @@ QUESTIONS = {
     "blimp": ("evaluate", "probing/blimp", ("accuracy",)),
     "ettinger": (
         "evaluate", "probing/lm-diagnostics",
-        tuple(f"{suite} {x}" for suite in ("CPRAG-102", "ROLE-88") for x in ("top 5", "sensitive")),
+        ("CPRAG-102 top 5", "ROLE-88 top 5", "ROLE-88 sensitive"),
     ),
     "lama": ("evaluate", "probing/lama", ("precision", "precision at 10")),
     **{
@@ -48,6 +48,8 @@ WEAK = {
     "accuracy": ("commoner form", "majority", "unigram", "most frequent label of the word"),
     "uuas": ("uuas of a chain",),
     "precision": ("commonest answer", "unigram"),
+    **{f"{suite} top 5": (f"{suite} top 5: commonest",) for suite in ("CPRAG-102", "ROLE-88")},
+    "ROLE-88 sensitive": ("ROLE-88 sensitive: unigram",),
 }
 """{figure: its baselines}."""
 WAYS = "masked", "causal", "replaced"
@@ -105,11 +107,11 @@ def table(values: Mapping[str, Mapping[str, list[float]]], weak: Mapping[str, st
     lines = [f"| {' | '.join(['', *columns, 'baseline'])} |", "|---" * (len(columns) + 2) + "|"]
     verdicts = []
     for figure, row in values.items():
-        cells = []
+        cells, digits = [], 1 if figure.endswith("layer") else 3
         for column in columns:
             seeds = row.get(column, [])
-            spread = f" ± {np.std(seeds, ddof=1):.3f}" if len(seeds) > 1 else ""
-            cells.append(f"{np.mean(seeds):.3f}{spread}" if seeds else "")
+            spread = f" ± {np.std(seeds, ddof=1):.{digits}f}" if len(seeds) > 1 else ""
+            cells.append(f"{np.mean(seeds):.{digits}f}{spread}" if seeds else "")
         lines.append(f"| {' | '.join([figure, *cells, weak.get(figure, '')])} |")
         several = {way: row[way] for way in WAYS if len(row.get(way, [])) > 1}
         above = [

@@ -41,7 +41,9 @@ def causal(system: System) -> System:
     main = system.towers["main"]
     encoder = dataclasses.replace(main.encoder, direction="causal")
     towers = {"main": Model(encoder=encoder, heads={"lm": LMHead()})}
-    return dataclasses.replace(system, towers=towers, corruption=None, objective=LM())
+    return dataclasses.replace(
+        system, name="causal", towers=towers, corruption=None, objective=LM()
+    )  # fmt: skip
 
 
 def replaced(system: System) -> System:
@@ -51,6 +53,7 @@ def replaced(system: System) -> System:
     generator = dataclasses.replace(main, encoder=dataclasses.replace(main.encoder, stack=stack))
     return dataclasses.replace(
         system,
+        name="replaced",
         towers={"main": Model(encoder=main.encoder, heads={"rtd": Detector()}),
                 "generator": generator},
         ties=(Tie(path=f"generator/{TABLE}", source=f"main/{TABLE}"),),
@@ -60,7 +63,7 @@ def replaced(system: System) -> System:
 
 
 parent = modernbert("", 4, 128, 4, 256, lr=RATE, decay=0.05)
-start = miniature(parent, "", steps=STEPS, lr=RATE, std=0.05, batch=ROWS, length=LENGTH)
+start = miniature(parent, "masked", steps=STEPS, lr=RATE, std=0.05, batch=ROWS, length=LENGTH)
 base = dataclasses.replace(
     start,
     corruption=ScheduledMasking(vocab=start.corruption.vocab, training_rate=0.3),
