@@ -48,7 +48,7 @@ COMMANDS = {
     "export": ("ptm_jax.cli.models.exporting", "export a model as a Hugging Face directory"),
     "probe": (
         "ptm_jax.cli.models.probe",
-        "ask what each layer of an encoder knows: labels, trees, spans, sentences",
+        "ask what each layer of an encoder knows: labels, trees, spans",
     ),
     "view": ("ptm_jax.cli.models.view", "see which words of a text a prediction rests on"),
     "mine": ("ptm_jax.cli.models.mine", "mine hard negatives for a sentence encoder"),
