@@ -118,8 +118,9 @@ def environment(cache: Path, **more: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def compiling(cache: Path):
-    """Programs are compiled without optimizations, which takes longest here, and once for all files
-    of a session."""
+    """Programs are compiled without optimizations, which takes longest here, and once for all
+    processes of a run of the tests. Yields their folder, which is `cache` if the run has none."""
+    cache = Path(os.environ.get("JAX_COMPILATION_CACHE_DIR") or cache)
     new = _options(cache)
     before = {name: jax.config.values[name] for name in new}
     for values in (new, before):
