@@ -61,7 +61,8 @@ def given(*rows):
 
 
 def encoded(tower, params, *rows):
-    return tower.apply({"params": params}, given(*rows), method="encode")
+    run = jax.jit(lambda batch: tower.apply({"params": params}, batch, method="encode"))
+    return run(given(*rows))
 
 
 @pytest.mark.parametrize("pooling", ["weighted", "first"])

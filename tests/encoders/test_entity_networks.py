@@ -1,6 +1,8 @@
 """ERNIE's encoder, its head of entities and WKLM's head of mentions against definitions in numpy,
 row by row."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -108,8 +110,13 @@ def defined(row):
     return words, entities
 
 
+@functools.cache
+def encoded_batch():
+    return jax.jit(lambda batch: Tower(MODEL, PARAMS)(batch))(BATCH)
+
+
 def test_states_are_those_of_the_paper():
-    encoded = jax.jit(lambda batch: Tower(MODEL, PARAMS)(batch))(BATCH)
+    encoded = encoded_batch()
     for row in range(2):
         words, entities = defined(row)
         real = BATCH["segment_ids"][row] > 0
@@ -136,7 +143,7 @@ def test_denoising_scores_the_entities_of_the_row():
     """Eq. 7: the softmax of linear(w) . e_k over the entities of the sequence; the head has vectors
     of its own here."""
     tower = Tower(MODEL, PARAMS)
-    loss = jax.jit(lambda batch: DEA().of(tower, tower(batch), batch))(BATCH)
+    loss = jax.jit(lambda encoded: DEA().of(tower, encoded, BATCH))(encoded_batch())
     total, p = 0.0, P["heads_entities"]
     for row in range(2):
         words, _ = defined(row)
@@ -153,8 +160,7 @@ def test_denoising_scores_the_entities_of_the_row():
 def test_a_mention_is_judged_by_its_neighbours():
     """Xiong et al. 2019, section 3: one logistic unit on the states before and behind it."""
     tower = Tower(MODEL, PARAMS)
-    encoded = jax.jit(lambda batch: tower(batch))(BATCH)
-    loss, total, p = ERD().of(tower, encoded, BATCH), 0.0, P["heads_erd"]["dense"]
+    loss, total, p = ERD().of(tower, encoded_batch(), BATCH), 0.0, P["heads_erd"]["dense"]
     for row, number in np.argwhere(BATCH["erd_weights"] > 0):
         words, _ = defined(row)
         both = [words[BATCH[f"erd_{side}"][row, number]] for side in ("before", "after")]

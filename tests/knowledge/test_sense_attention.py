@@ -124,7 +124,8 @@ def test_polarities_are_signs_of_weighted_senses(files):
 def test_the_text_of_a_word_is_its_sentence_where_sentences_are_known(files):
     texts, batch = drawn(40)
     sentences = jnp.array([[*[1] * 3, *[2] * 3, *[1] * 8, 0]] * 40)
-    found = np.asarray(lexicon(files).classes({**batch, "sentences": sentences})["polarities"])
+    classes = jax.jit(lexicon(files).classes)({**batch, "sentences": sentences})
+    found = np.asarray(classes["polarities"])
     other = 0
     for row, (first, second) in zip(found, texts, strict=True):
         parts = [(whole(first, p), first[:3] if p < 3 else first[3:], first) for p in range(6)]
@@ -158,7 +159,7 @@ def test_senses_of_a_compiled_graph_of_wordnet_and_sentiwordnet(files, tmp_path)
     order = dict(graph_folder.senses(open_graph(tmp_path / "out")))
     texts, batch = drawn(30)
     made = lexicon((str(tmp_path / "out"), files[1]))
-    found = np.asarray(made.classes(batch)["polarities"])
+    found = np.asarray(jax.jit(made.classes)(batch)["polarities"])
     ranked = {  # senses of one weight may stand in any order
         word: [
             (sense.number, max(sense.score, 0), max(-sense.score, 0), sense.gloss.split(";")[0])
@@ -185,7 +186,7 @@ def test_without_vectors_senses_are_those_of_equal_similarities(files):
     found = {}
     for kind in (SenseAttention, WordClasses):
         made = kind(file=files[0])
-        found[kind] = made.filled(made.of_tokenizer(tokenizer())).classes(batch)
+        found[kind] = jax.jit(made.filled(made.of_tokenizer(tokenizer())).classes)(batch)
     assert all(
         np.array_equal(found[SenseAttention][name], found[WordClasses][name])
         for name in found[WordClasses]
@@ -195,4 +196,5 @@ def test_without_vectors_senses_are_those_of_equal_similarities(files):
 def test_the_record_of_a_stand_in():
     made = facts.stand_ins(SenseAttention(), Vocab(size=100, pad=0, unk=1))
     ids = jnp.asarray(np.random.default_rng(0).integers(2, 100, (4, 16)))
-    assert {*np.unique(made.classes({"input_ids": ids})["polarities"])} == {0, 1, 2}
+    found = jax.jit(made.classes)({"input_ids": ids})["polarities"]
+    assert {*np.unique(found)} == {0, 1, 2}

@@ -22,6 +22,7 @@ from ptm_jax.nn.heads.transformed import TransformedMean
 from ptm_jax.nn.heads.vocabulary import LMHead, SoftCapped, TwoLayerHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layers import Context, RMSNorm
+from support import bare_layers
 
 B, L, D, H, G, K = 2, 7, 12, 4, 2, 6
 STD = Normal(0.6)
@@ -59,7 +60,7 @@ def drawn():
     x = jax.random.normal(jax.random.key(1), (B, L, D))
     segments = jnp.array([[1] * L, [1] * 5 + [0, 0]], jnp.int32)
     context = Context(visibility=Visibility(jnp.maximum(segments, 1), segments), rows=jnp.arange(B))
-    params = LAYER.init(jax.random.key(2), x, context)["params"]
+    params = bare_layers.begun(LAYER, x, context)
     params["query_norm"]["scale"] *= 1.7
     params["key_norm"]["scale"] += 0.3
     return x, context, params
@@ -69,9 +70,8 @@ def drawn():
 def test_the_layer_is_its_definition(drawn, impl):
     x, context, params = drawn
     assert params["key"]["kernel"].shape == (D, G, K) and params["key_norm"]["scale"].shape == (K,)
-    out, probabilities, _ = dataclasses.replace(LAYER, impl=impl).apply(
-        {"params": params}, x, context
-    )
+    layer = dataclasses.replace(LAYER, impl=impl)
+    out, probabilities, _ = bare_layers.run(layer, params, x, context)
     p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
     for row in range(B):
         sees = np.asarray(context.visibility.k_segments[row] > 0)[None]
@@ -105,11 +105,12 @@ def test_step_by_step_equals_the_whole_row(key_heads):
     block = dataclasses.replace(core.stack.block, attention=layer)
     core = dataclasses.replace(core, stack=dataclasses.replace(core.stack, block=block))
     ids = np.random.default_rng(0).integers(0, 30, (2, 9)).astype(np.int32)
-    params = core.init(jax.random.key(0), {"input_ids": ids})
-    whole, cache, parts = core.apply(params, {"input_ids": ids}).hidden, core.empty_cache(2, 12), []
+    params = jax.jit(core.init)(jax.random.key(0), {"input_ids": ids})
+    run = jax.jit(lambda ids, cache: core.apply(params, {"input_ids": ids}, cache=cache))
+    whole, cache, parts = run(ids, None).hidden, core.empty_cache(2, 12), []
     assert cache.layers.key.shape == (2, 2, 12, key_heads, D // H)
     for start, end in ((0, 4), (4, 5), (5, 9)):
-        encoded = core.apply(params, {"input_ids": ids[:, start:end]}, cache=cache)
+        encoded = run(ids[:, start:end], cache)
         cache, _ = encoded.cache, parts.append(encoded.hidden)
     np.testing.assert_allclose(np.concatenate(parts, 1), whole, atol=1e-5)
 
@@ -155,7 +156,7 @@ def test_capped_logits_and_their_loss():
         def loss(hidden, impl=impl):
             return dataclasses.replace(readout(hidden), impl=impl).nll(labels).sum()
 
-        value, grad = jax.value_and_grad(loss)(jnp.asarray(hidden, jnp.float32))
+        value, grad = jax.jit(jax.value_and_grad(loss))(jnp.asarray(hidden, jnp.float32))
         np.testing.assert_allclose(value, nll.sum(), rtol=1e-5)
         np.testing.assert_allclose(grad, slope, atol=1e-4)
     one = readout(jnp.asarray(hidden, jnp.float32))

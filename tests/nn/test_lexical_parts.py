@@ -9,6 +9,7 @@ from ptm_jax.core import facts
 from ptm_jax.knowledge.english_words import SUPERSENSES
 from ptm_jax.nn.embeddings.lexical import Senses, WordClass
 from ptm_jax.nn.initializers import Normal
+from support import bare_layers
 from support.corrupting import VOCAB, documents
 
 
@@ -16,10 +17,10 @@ from support.corrupting import VOCAB, documents
 def test_supersenses_are_summed_as_senseberts_or_averaged(combine):
     """(S M)[:, w] of Levine et al. 2020, Eq. 8: M[s, w] = 1 where w allows s."""
     part, batch = facts.stand_ins(Senses(len(SUPERSENSES), combine=combine), VOCAB), documents()
-    params = part.init(jax.random.key(0), batch, None, 8, Normal(0.5))
-    found = np.asarray(part.apply(params, batch, None, 8, Normal(0.5)))
-    vectors = np.asarray(params["params"]["senses"], np.float64)
-    bits = np.asarray(part.lexicon.classes(batch)["senses"])
+    params = bare_layers.begun(part, batch, None, 8, Normal(0.5))
+    found = np.asarray(bare_layers.run(part, params, batch, None, 8, Normal(0.5)))
+    vectors = np.asarray(params["senses"], np.float64)
+    bits = np.asarray(jax.jit(part.lexicon.classes)(batch)["senses"])
     several = set()
     for place in np.ndindex(bits.shape[:2]):
         some = [
@@ -37,14 +38,14 @@ def test_supersenses_are_summed_as_senseberts_or_averaged(combine):
 
 def test_classes_that_a_batch_gives_go_before_the_lexicons():
     part, batch = facts.stand_ins(WordClass(3, classes="polarities"), VOCAB), documents()
-    params = part.init(jax.random.key(0), batch, None, 8, Normal(0.5))
-    vectors = np.asarray(params["params"]["polarities"])
+    params = bare_layers.begun(part, batch, None, 8, Normal(0.5))
+    vectors = np.asarray(params["polarities"])
 
     def apply(batch):
-        return np.asarray(part.apply(params, batch, None, 8, Normal(0.5)))
+        return np.asarray(bare_layers.run(part, params, batch, None, 8, Normal(0.5)))
 
     np.testing.assert_array_equal(
-        apply(batch), vectors[np.asarray(part.lexicon.classes(batch)["polarities"])]
+        apply(batch), vectors[np.asarray(jax.jit(part.lexicon.classes)(batch)["polarities"])]
     )
     given = jnp.asarray(
         np.random.default_rng(0).integers(0, 3, batch["input_ids"].shape), jnp.int32

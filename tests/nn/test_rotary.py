@@ -101,11 +101,11 @@ def test_step_by_step_equals_the_whole_row():
     core = modernbert.encoder(block, vocab=Vocab(size=30), layers=4)
     core = dataclasses.replace(core, direction="causal")
     ids = np.random.default_rng(0).integers(0, 30, (2, 10)).astype(np.int32)
-    params = core.init(jax.random.key(0), {"input_ids": ids})
-    whole = core.apply(params, {"input_ids": ids}).hidden
-    cache, parts = core.empty_cache(2, 12), []
+    params = jax.jit(core.init)(jax.random.key(0), {"input_ids": ids})
+    run = jax.jit(lambda ids, cache: core.apply(params, {"input_ids": ids}, cache=cache))
+    whole, cache, parts = run(ids, None).hidden, core.empty_cache(2, 12), []
     for start, end in ((0, 4), (4, 5), (5, 10)):
-        encoded = core.apply(params, {"input_ids": ids[:, start:end]}, cache=cache)
+        encoded = run(ids[:, start:end], cache)
         cache, _ = encoded.cache, parts.append(encoded.hidden)
     np.testing.assert_allclose(np.concatenate(parts, 1), whole, atol=1e-5)
     assert np.abs(whole[:, 0] - whole[:, 9]).max() > 0.1
