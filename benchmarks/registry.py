@@ -128,7 +128,7 @@ def records() -> Iterator[Entry]:
     ratio."""
     for path in sorted((ROOT / "benchmarks").glob("*.json")):
         found = json.loads(path.read_text(encoding="utf8"))
-        if path.name == "registry.json" or not isinstance(
+        if path.name in ("goals.json", "registry.json") or not isinstance(
             found, list
         ):  # a benchmark's own results are objects
             continue
