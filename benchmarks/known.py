@@ -38,6 +38,11 @@ QUESTIONS = {
         ("CPRAG-102 top 5", "ROLE-88 top 5", "ROLE-88 sensitive"),
     ),
     "lama": ("evaluate", "probing/lama", ("precision", "precision at 10")),
+    "phrases": ("probe", TREES, ("jsd", "l2"), "--by", "constituency"),
+    "spans": (
+        "probe", TREES, ("f1 of layers 0 to n", "selectivity"),
+        "--by", "spans", "--label", "deprel",
+    ),
     **{
         label: ("probe", TREES, PROBED, "--label", label, "--bits")
         for label in ("upos", "arc-label", "arc", "deprel", "xpos")
@@ -47,6 +52,8 @@ QUESTIONS = {
 WEAK = {
     "accuracy": ("commoner form", "majority", "unigram", "most frequent label of the word"),
     "uuas": ("uuas of a chain",),
+    "jsd": ("right branching", "random trees"),
+    "f1 of layers 0 to n": ("most frequent label",),
     "precision": ("commonest answer", "unigram"),
     **{f"{suite} top 5": (f"{suite} top 5: commonest",) for suite in ("CPRAG-102", "ROLE-88")},
     "ROLE-88 sensitive": ("ROLE-88 sensitive: unigram",),
@@ -79,7 +86,8 @@ def figures(question: str, answer: Mapping[str, Any]) -> tuple[dict[str, float],
     values = answer.get("metrics", {})
     if layers:
         best = int(layers[shown[0]].argmax())
-        values = {name: row[best] for name, row in layers.items()} | {"best layer": best}
+        values = {name: row[best] for name, row in layers.items()}
+        values["best layer"] = best + answer.get("first layer", 0)
         shown = (*shown, "best layer")
     simple = {**values, **answer.get("baselines", {})}
     weak = {
