@@ -30,6 +30,7 @@ SENTENCES = [["the", "unfunny", "film"], ["a", "plot", "end", "was", "very", "go
 
 
 @pytest.mark.full
+@pytest.mark.status("ptm probe --by attention", "built")
 def test_attention_between_words_is_that_of_their_pieces(published):
     model = ptm_jax.load(published)
     words = np.array([[1, 0], [3, 8], [8, 3], [2, 1], [5, 5]])
@@ -44,6 +45,7 @@ def test_attention_between_words_is_that_of_their_pieces(published):
         np.testing.assert_allclose(features[row], wanted, rtol=1e-5)
 
 
+@pytest.mark.status("ptm probe --by senses", "built")
 def test_senses_by_hand(tmp_path):
     """Accuracies against scikit-learn's nearest centroid, of unit vectors; the loss by pairs."""
     draw = np.random.default_rng(0)
@@ -81,7 +83,6 @@ def test_senses_by_hand(tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.status("ptm probe --by senses", "matches")
 def test_planted_senses_are_found_and_the_map_finds_their_direction():
     """Layer 1: the sense in one direction below much noise; layer 0: noise alone."""
     draw = np.random.default_rng(0)
@@ -112,7 +113,6 @@ def words(tmp_path_factory):
 
 
 @pytest.mark.full
-@pytest.mark.status("ptm probe --by structural", "matches")
 def test_an_encoder_that_holds_trees_is_read_and_a_random_one_is_not(words, tmp_path, capsys):
     """A word is a set of 8 edges, and its head the set with one edge flipped. The embeddings of the
     one encoder are these sets, so that squared distances are those of the tree; the other has drawn
@@ -156,7 +156,6 @@ def test_an_encoder_that_holds_trees_is_read_and_a_random_one_is_not(words, tmp_
 
 
 @pytest.mark.full
-@pytest.mark.status("ptm probe --by attention", "matches")
 def test_an_arc_that_a_head_marks_is_found(published, monkeypatch):
     """Features of 2 layers with 3 heads, of which one gives the head of a word."""
     draw = np.random.default_rng(0)

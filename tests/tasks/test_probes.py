@@ -139,6 +139,7 @@ def spanning(table, words):
     return edges
 
 
+@pytest.mark.status("ptm probe --by structural", "matches")
 def test_the_structural_probe_on_ten_trees_by_hand():
     """Losses, edges, correlations, roots and fits, pair by pair (Hewitt and Manning 2019)."""
     draw = np.random.default_rng(3)
