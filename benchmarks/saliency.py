@@ -46,16 +46,18 @@ OTHERS = (
 ).split()
 COUNT, AGAINST, WORDS = 5, 3, 20
 """Words of a text for its class, words for the other class, and all words."""
+ATTENTIVE = ("embedding", "bilstm(hidden=16)", "attentive(width=16)")
 MODELS = {
-    "Transformer": (),
-    "BiLSTM with attention": ("embedding", "bilstm(hidden=16)", "attentive(width=16)"),
+    "Transformer": ((), AGAINST, 2e-3),
+    "BiLSTM with attention": (ATTENTIVE, AGAINST, 1e-2),
+    "Transformer, no words against the class": ((), 0, 2e-3),
 }
-"""{model: its adaptations}."""
+"""{model: its adaptations, words for the other class in a text, learning rate}."""
 
 
-def text_of(label: str, draw: np.random.Generator) -> str:
+def text_of(label: str, draw: np.random.Generator, against: int = AGAINST) -> str:
     """Returns a text of a class."""
-    counts = {label: COUNT, {"yes": "no", "no": "yes"}[label]: AGAINST}
+    counts = {label: COUNT, {"yes": "no", "no": "yes"}[label]: against}
     evidence = [word for name, n in counts.items() for word in draw.choice(EVIDENCE[name], n)]
     words = [*draw.choice(OTHERS, WORDS - len(evidence)), *evidence]
     return " ".join(draw.permutation(words))
@@ -74,23 +76,26 @@ def untrained() -> Pretrained:
     return Pretrained(system, jax.tree.map(np.asarray, params), tokenizer)
 
 
-def trained(folder: Path, adapt: tuple[str, ...] = (), texts: int = 480) -> Pretrained:
-    """Returns a classifier of the texts."""
+def trained(folder: Path, name: str = "Transformer", texts: int = 480) -> Pretrained:
+    """Returns one of `MODELS`."""
+    adapt, against, rate = MODELS[name]
     draw = np.random.default_rng(0)
     labels = [*EVIDENCE] * (texts // len(EVIDENCE))
     return ptm_jax.finetune(
-        untrained(), [text_of(label, draw) for label in labels], labels, workdir=folder,
-        adapt=adapt, epochs=8, batch=16, length=32, lr=3e-3, quiet=True,
+        untrained(), [text_of(label, draw, against) for label in labels], labels, workdir=folder,
+        adapt=adapt, epochs=8, batch=16, length=32, lr=rate, quiet=True,
     )  # fmt: skip
 
 
-def measured(model: Pretrained, texts: int = 20) -> dict[str, dict[str, float]]:
+def measured(
+    model: Pretrained, texts: int = 20, against: int = AGAINST
+) -> dict[str, dict[str, float]]:
     """Returns {method: precision at 5, sufficiency and comprehensiveness} of texts with evidence;
     a method that the model has not is left out."""
     draw, results = np.random.default_rng(1), {}
     for number in range(texts):
         label = ("yes", "no")[number % 2]
-        function = attributions.function_of(model, text_of(label, draw), label)
+        function = attributions.function_of(model, text_of(label, draw, against), label)
         for method in attributions.METHODS:
             try:
                 one = attributions.explained(function, method, steps=20, samples=200)
@@ -109,15 +114,15 @@ def measured(model: Pretrained, texts: int = 20) -> dict[str, dict[str, float]]:
 
 def planted() -> None:
     """Prints the table of both models."""
-    for name, adapt in MODELS.items():
+    for name, (_, against, _) in MODELS.items():
         with tempfile.TemporaryDirectory() as folder:
-            model = trained(Path(folder) / "run", adapt)
+            model = trained(Path(folder) / "run", name)
             draw = np.random.default_rng(2)
             labels = [*EVIDENCE] * 30
-            scores = model.classify([text_of(label, draw) for label in labels])
+            scores = model.classify([text_of(label, draw, against) for label in labels])
             right = [max(s, key=s.get) == label for s, label in zip(scores, labels, strict=True)]
             print(f"\n{name}: accuracy {np.mean(right):.3f}, chance at 5 {COUNT / WORDS:.2f}\n")
-            table = measured(model)
+            table = measured(model, against=against)
         head = list(next(iter(table.values())))
         print("| method | " + " | ".join(head) + " |\n|" + "---|" * (1 + len(head)))
         for method, figures in table.items():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import ptm_jax
+from benchmarks import saliency
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference.saliency import attention_pages, attributions, faithfulness, predicted
 from ptm_jax.inference.text import answering
@@ -74,6 +75,20 @@ def test_gradients_are_finite_differences_and_scores_add_up(folder):
         attributions.attributed(model, TEXT, "lame")
     with pytest.raises(UserError, match="'zebra crossing' is no single token"):
         attributions.attributed(model, TEXT, target="zebra crossing")
+
+
+@pytest.mark.full
+@pytest.mark.status("ptm view --by saliency", "reproduces")
+def test_methods_find_planted_evidence(tmp_path):
+    """Five words of twenty are for the class, three against it: gradients without sign and
+    attention do not tell them apart."""
+    table = saliency.measured(saliency.trained(tmp_path / "run"), texts=8)
+    precision = {method: figures["precision at 5"] for method, figures in table.items()}
+    assert min(precision[m] for m in ("integrated_gradients", "occlusion")) >= 0.75, precision
+    assert max(precision[m] for m in ("gradient", "attention")) <= 0.65, precision
+    best, worst = table["integrated_gradients"], table["gradient"]
+    assert best["comprehensiveness"] > worst["comprehensiveness"] + 0.1
+    assert best["sufficiency"] < worst["sufficiency"] - 0.05
 
 
 @pytest.mark.full

@@ -9,6 +9,7 @@ from support import tiny_checkpoint
 
 
 @pytest.mark.full
+@pytest.mark.status("ptm view --by saliency", "matches")
 def test_scores_are_captums(tmp_path):
     """Integrated gradients at the nodes of Gauss and Legendre, gradient times input, occlusion."""
     torch = pytest.importorskip("torch")

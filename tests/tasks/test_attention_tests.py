@@ -29,13 +29,16 @@ TEXTS = [
 
 @pytest.fixture(scope="module", params=["attentive", "first token"])
 def model(request, tmp_path_factory):
+    return drawn_classifier(tmp_path_factory.mktemp("classifier"), request.param)
+
+
+def drawn_classifier(path, kind):
     """A classifier with drawn parameters: an attention over LSTM states, or a last layer."""
-    path = tmp_path_factory.mktemp("classifier")
     folder = tiny_checkpoint.write(
         path / "begin", architectures=["BertForSequenceClassification"], vocab=84, scale=0.4,
         num_hidden_layers=2,
     )  # fmt: skip
-    if request.param == "first token":
+    if kind == "first token":
         return ptm_jax.load(folder)
     system = ptm_jax.load(folder).system
     (module,) = system.towers.values()
@@ -113,6 +116,7 @@ def test_its_attention_gives_the_models_classes_and_another_one_its_own(model):
 
 
 @pytest.mark.full
+@pytest.mark.status("ptm evaluate --task attention", "matches")
 def test_figures_are_their_definitions(model):
     tested, fields, seen = parts_of(model)
     base = tested.chances(seen, seen.weights[:, None])
@@ -224,7 +228,8 @@ def test_divergence_is_scipys():
 
 
 @pytest.mark.full
-def test_the_command_and_models_without_one_attention(model, tmp_path, capsys, monkeypatch):
+def test_the_command(tmp_path, capsys, monkeypatch):
+    model = drawn_classifier(tmp_path, "attentive")
     monkeypatch.setattr(attention_tests, "SEARCHES", (2, 5, 0.01))
     table = tmp_path / "texts.tsv"
     table.write_text("text\n" + "\n".join(TEXTS) + "\n")
