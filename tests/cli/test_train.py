@@ -208,9 +208,9 @@ def test_a_read_only_workdir_keeps_what_it_has(run, refused, text, monkeypatch, 
 
 
 @pytest.mark.full
-def test_a_full_disk_leaves_the_checkpoint_before(run, text, cache, tmp_path):
+def test_a_full_disk_leaves_the_checkpoint_before(run, text, tmp_path):
     """A limit on the size of files stands for the disk: the arrays of the next checkpoint do not
-    fit."""
+    fit. Compiled programs do not either, so that their folder is of this test."""
     workdir = tmp_path / "run"
     shutil.copytree(run, workdir)
     for step in (8, 9):
@@ -232,8 +232,9 @@ def test_a_full_disk_leaves_the_checkpoint_before(run, text, cache, tmp_path):
     def limit():
         return resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
+    environment = tiny.environment(tmp_path / "programs")
     result = subprocess.run(
-        arguments, preexec_fn=limit, env=tiny.environment(cache), capture_output=True, text=True
+        arguments, preexec_fn=limit, env=environment, capture_output=True, text=True
     )
     assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("ptm: ")]
