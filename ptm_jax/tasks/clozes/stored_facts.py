@@ -105,7 +105,8 @@ def report(request: Request) -> Report:
         "source": ", ".join(request.data), "remarks": {k: n for k, n in remarks.items() if n},
     }  # fmt: skip
     bound = "" if allowed is None else f", {len(allowed):,} possible answers"
-    head = f"lama: {count:,} facts of {len(relations)} relations{bound}"
+    plural = "" if len(relations) == 1 else "s"
+    head = f"lama: {count:,} facts of {len(relations)} relation{plural}{bound}"
     return Report(document=document, head=head, width=26)
 
 
