@@ -264,9 +264,10 @@ class TaskExamples(slots.Examples):
         request = {
             "examples": repr(self),
             "files": {split: tabular.digest(source.path) for split, source in files.items()},
-            "tokenizer": repr(tokenizer).replace(
-                ", min_count=1,", ","
-            ),  # a field that older data do not have
+            # without fields that older data do not have
+            "tokenizer": repr(tokenizer)
+            .replace(", min_count=1,", ",")
+            .replace(", sampling=1.0", ""),
         }
         if fetched.is_corpus(fetched.corpus(folder)):
             prepared = store.open_corpus(folder)
