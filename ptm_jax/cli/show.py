@@ -33,7 +33,7 @@ class Args:
     """Print where its parts stand: file and line of each class of its slots, its entry in the
     catalogue, its checkpoint family, its golden text and tests."""
     set: options.Sets = ()
-    """Change fields of the first target."""
+    """Change fields of the first target, as recipe.phases.0.steps=500."""
     json: options.Flag = False
     """Print one JSON document: record, parameters by tower, fingerprint; with --diff the
     differences."""

@@ -38,14 +38,14 @@ MANY = 60
 """Names beyond this number are not listed; the nearest are."""
 
 
-def unknown(kind: str, word: str, choices: Iterable[str]) -> UserError:
-    """The error for an unknown name: the known names (or the nearest ones) and the best match."""
+def unknown(kind: str, word: str, choices: Iterable[str], meant: str | None = None) -> UserError:
+    """The error for an unknown name: the known names (or the nearest ones), and `meant` or the best
+    match."""
     choices = sorted(choices)
     if len(choices) > MANY:
         return unknown_of_many(kind, word, choices)
-    return UserError(
-        f"unknown {kind} {word!r}; there are: {', '.join(choices)}.{closest(word, choices)}"
-    )
+    hint = closest(word, choices) if meant is None else f" Did you mean {meant!r}?"
+    return UserError(f"unknown {kind} {word!r}; there are: {', '.join(choices)}.{hint}")
 
 
 def unknown_of_many(kind: str, word: str, choices: Iterable[str]) -> UserError:

@@ -294,7 +294,8 @@ class Pretrained(ArrayModel):
         if not self.causal or self.head is None:
             others = generating.generators(pairs=False)
             raise UserError(
-                f"{self.system.name} is no left-to-right model and has no perplexity; {others} have"
+                f"{self.system.name} is no left-to-right model and has no perplexity; {others} "
+                f"have; {generating.LOAD}"
             )
         begin = [] if self.vocab.bos is None else [self.vocab.bos]
         plain = self._tokenizer().encode_batch(inputs.texts_of(texts))

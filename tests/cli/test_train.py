@@ -81,6 +81,8 @@ BAD = {
         "unknown field of system.recipe.phases.0 (Phase) 'step'", "batch, length, steps",
         "Did you mean 'steps'?",
     ],
+    "--set recipe.steps=3": ["system.recipe (Recipe) 'steps'", "mean 'recipe.phases.0.steps'?"],
+    "--set steps=3": ["unknown field 'steps'", "Did you mean 'recipe.phases.0.steps'?"],
     "--set recipee.lr=3": ["unknown field 'recipee'", "Did you mean 'recipe'?"],
     "--set recipe.phases.0.steps=many": ["recipe.phases.0.steps must be a whole number", "'many'"],
     "--set recipe.phases.0.steps=0": ["steps is 0; it must be at least 1"],

@@ -147,6 +147,9 @@ def test_nothing_mutates_and_untouched_parts_are_shared():
             "1",
             ["field of recipe (Recipe)", "'lrr'", "accumulate, clip, lr", "Did you mean 'lr'"],
         ),
+        ("recipe.steps", "1", ["field of recipe", "Did you mean 'recipe.phases.0.steps'?"]),
+        ("lr", "1", ["field of System", "Did you mean 'recipe.lr'?"]),
+        ("towers.main.heads", "1", ["Did you mean 'towers.main.attention.heads'?"]),
         ("recpie.lr", "1", ["field of System", "Did you mean 'recipe'"]),
         ("towers.mian.width", "1", ["key of towers", "Did you mean 'main'"]),
         (

@@ -209,8 +209,8 @@ def test_ettingers_figures_by_hand(scored, tmp_path):
         first: {"chess": 0.4, "monopoly": 0.2, "football": 0.1},
         second: {"chess": 0.0005, "monopoly": 0.001, "football": 0.0001, **others},
     })  # fmt: skip
-    figures, left = human_answers.measured(model, suite, 8)
-    assert left == 0 and figures == {
+    figures, asked = human_answers.measured(model, suite, 8)
+    assert asked == suite and figures == {
         "top 5": 0.5, "sensitive": 1.0, "sensitive by 0.01": 0.5, "sensitive H": 1.0,
         "sensitive H by 0.01": 1.0, "sensitive L": 1.0, "sensitive L by 0.01": 0.0,
     }  # fmt: skip
@@ -224,8 +224,8 @@ def test_ettingers_figures_by_hand(scored, tmp_path):
         "which guest the waiter had [MASK] .": {"served": 0.1, **others},
         "which waiter the guest had [MASK] .": {"served": 0.2, "tipped": 0.3},
     })  # fmt: skip
-    figures, left = human_answers.measured(model, suite, 8)
-    assert left == 0 and figures == {
+    figures, asked = human_answers.measured(model, suite, 8)
+    assert asked == suite and figures == {
         "top 5": 1.0, "sensitive": 0.0, "sensitive by 0.01": 0.0,
     }  # fmt: skip
     (tmp_path / "n.tsv").write_text(
@@ -238,8 +238,8 @@ def test_ettingers_figures_by_hand(scored, tmp_path):
         "An ant is not an [MASK] .": {"insect": 0.5},
         "An ant is not a [MASK] .": {"vegetable": 0.2},
     })  # fmt: skip
-    figures, left = human_answers.measured(model, suite, 8)
-    assert left == 0 and figures["affirmative"] == 1.0 and figures["negative"] == 0.0
+    figures, asked = human_answers.measured(model, suite, 8)
+    assert asked == suite and figures["affirmative"] == 1.0 and figures["negative"] == 0.0
 
 
 def test_precision_of_facts_by_hand(scored, tmp_path):

@@ -13,6 +13,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.inference.likelihoods import cloze_scores
 from ptm_jax.inference.saliency import predicted
 from ptm_jax.inference.words.word_vectors import WordVectors
+from ptm_jax.runs.evaluations import Request
 from ptm_jax.tasks.clozes import (
     baselines,
     commonsense,
@@ -127,11 +128,14 @@ def test_prompts_are_chosen_on_other_subjects(monkeypatch, tmp_path):
         }
         for prompt in prompts for name in "abcde"
     }  # fmt: skip
+    table |= {f"{name} is [MASK] .": {name.upper(): 0.9} for name in "de"}
     model = planned(monkeypatch, table)
     questions = questions_of(model, [fact(name.upper(), name) for name in "abcde"], None)
     figures = prompt_ensembles.measured(model, prompts, questions[:3], questions[3:], Settings())
     figures.pop("optimised ensemble")
-    assert figures == {"top prompt": 0.0, "equal weights": 0.5, "oracle": 0.5}
+    assert figures == {
+        "suite's prompt": 1.0, "top prompt": 0.0, "equal weights": 0.5, "oracle": 0.5,
+    }  # fmt: skip
     assert prompt_ensembles.measured(model, prompts, [], questions, Settings()) == {}
     facts = {"TREx_P19": [fact("x", name) for name in "aabbcd"]}
     measured, choosing = prompt_ensembles.divided(facts, None)
@@ -301,6 +305,42 @@ def test_baselines_by_hand(tmp_path):
         ([1, 6, 2], [1, 5, 6, 2], [[1], [1, 2]]),
     ):  # fmt: skip
         assert minimal_pairs.spans_of(np.array(good), np.array(bad)) == spans
+
+
+def test_figures_and_baselines_have_one_average(monkeypatch, tmp_path):
+    """Paradigms of two, one and one pairs, and a comparison that is left out, counted by hand."""
+    lines = (
+        ("b a c", "a b", "p", "g"), ("c c", "a a", "p", "g"), ("a", "b b", "q", "g"),
+        ("b", "a a a", "r", "h"),
+    )  # fmt: skip
+    names = "sentence_good", "sentence_bad", "UID", "linguistics_term"
+    file = tmp_path / "pairs.jsonl"
+    file.write_text("".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in lines))
+    score = {"b a c": 1, "a b": 2, "c c": 2, "a a": 1, "a": 1, "b b": 0, "b": 2, "a a a": 1}
+    model = planned(monkeypatch, {})
+    model.causal, model.ids_of = True, lambda texts: [text.split() for text in texts]
+    monkeypatch.setattr(minimal_pairs, "load", lambda name, tower: model)
+    monkeypatch.setattr(minimal_pairs, "best_checkpoint", lambda name: name)
+    monkeypatch.setattr(cloze_scores, "sentence_scores", lambda model, texts, by, batch: [
+        score[text] for text in texts])  # fmt: skip
+    request = Request(task="blimp", model="m", data=(str(file),))
+    metrics = minimal_pairs.report(request).document["metrics"]
+    # By pair of p, q, r. The model: 0 1, 1, 1. Shorter: 0 0.5, 1, 1. Majority: 1 1 (the word c),
+    # 0.5, 0.5 (no other pair). Unigrams (a 8, b 5, c 3 times): 0 0, 1, 1.
+    assert metrics == pytest.approx({
+        "accuracy": 2.5 / 3, "accuracy over pairs": 3 / 4, "shorter sentence": 2.25 / 3,
+        "majority": 2 / 3, "unigram": 2 / 3, "g": 0.75, "h": 1.0,
+    })  # fmt: skip
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[1:]))
+    metrics = minimal_pairs.report(request).document["metrics"]
+    assert metrics["accuracy"] == 1.0 and "accuracy over pairs" not in metrics
+    model = planned(monkeypatch, {"a a [MASK]": {"a": 0.6, "b": 0.4}})
+    comparisons = [("s", ("a a [MASK]", "a"), [("a a [MASK]", other)]) for other in ("b", "split")]
+    comparisons.append(("s", ("a a [MASK]", "z"), [("a a [MASK]", "a")]))
+    suite = human_answers.Suite("s", {"a a [MASK]": ["a"]}, comparisons)
+    figures, asked = human_answers.measured(model, suite, 8)
+    assert asked.comparisons == comparisons[:1] and figures["s"] == 1.0
+    assert human_answers.simple(asked)["s: unigram"] == 1.0
 
 
 @pytest.mark.full

@@ -66,7 +66,7 @@ class Args:
     slices: options.Number = None
     """As for `ptm train` (default: the topology's)."""
     set: options.Sets = ()
-    """Change fields of the config."""
+    """Change fields of the config, as recipe.phases.0.steps=500."""
     env: Annotated[
         tuple[tuple[str, ...], ...],
         tyro.conf.UseAppendAction,

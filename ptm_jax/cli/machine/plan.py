@@ -49,7 +49,7 @@ class Args:
     remat: options.Text = None
     """Recomputation in the backward pass: none, full, dots (default: the system's)."""
     set: options.Sets = ()
-    """Change fields of the config."""
+    """Change fields of the config: recipe.phases.0.steps=500 is the number of steps."""
     phase: options.Number = None
     """Phase of the recipe, from 0 (default: the one with the most tokens in a step)."""
     price: Annotated[float | None, tyro.conf.arg(metavar="DOLLARS")] = None

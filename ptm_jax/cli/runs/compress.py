@@ -49,7 +49,7 @@ class Args:
     lr: Annotated[float | None, tyro.conf.arg(metavar="X")] = None
     """Peak learning rate (default: the task's)."""
     set: options.Sets = ()
-    """Change fields of the fine-tuning's config."""
+    """Change fields of the fine-tuning's config, as recipe.phases.0.steps=500."""
     width: Annotated[float, tyro.conf.arg(metavar="N")] = 256
     """static: width of the vectors after PCA; below 1 the share of variance that is kept; 0: no
     PCA."""

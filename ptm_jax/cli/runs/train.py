@@ -133,7 +133,7 @@ class Args:
     """Slices of a pod, between which only the axis data lies, as --mesh data=2,fsdp=256 --slices 2
     (default: the config's)."""
     set: options.Sets = ()
-    """Change fields of the config."""
+    """Change fields of the config: recipe.phases.0.steps=500 is the number of steps."""
     metrics: Annotated[tuple[str, ...], tyro.conf.arg(metavar="WRITER ...")] = ()
     """Where metrics are written beside metrics.jsonl: csv, tensorboard, wandb (default:
     tensorboard)."""

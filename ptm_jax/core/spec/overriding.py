@@ -12,7 +12,7 @@ from typing import Any
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.spec.describe import field_names, is_spec, to_line, values_of
 from ptm_jax.core.spec.parsing import Kinds, hints_of, read
-from ptm_jax.core.spec.walk import children, with_children
+from ptm_jax.core.spec.walk import children, walk, with_children
 
 
 def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:
@@ -58,7 +58,7 @@ def override(value: Any, changes: Mapping[str, Any], kinds: Kinds | None = None)
             both = [n for n in field_names(value) if n != "system"] + list(
                 field_names(value.system)
             )
-            raise unknown("field", first, set(both))
+            raise unknown("field", first, set(both), _nested(value.system, first))
         if "" in steps:
             raise UserError(f"--set takes a path such as recipe.phases.0.steps; given {path!r}")
         node = tree
@@ -98,9 +98,23 @@ def _no_such_part(value: Any, name: str, where: str, names: Mapping[str, Any]) -
         )
     if is_spec(value):
         kind = f" ({type(value).__name__})" if where else ""
-        return unknown(f"field of {place}{kind}", name, names)
+        return unknown(f"field of {place}{kind}", name, names, _nested(value, name, where))
     if isinstance(value, Mapping):
         return unknown(f"key of {place}", name, names)
     return UserError(
         f"{place} has {len(value)} entries, 0 to {len(value) - 1}; there is no {name!r}"
     )
+
+
+def _nested(value: object, name: str, where: str = "") -> str | None:
+    """Returns the shortest path of a field `name` of the parts of `value`; None without one."""
+    paths = [
+        f"{path}.{name}"
+        for path, part in walk(value, where)
+        if is_spec(part) and part is not value and name in field_names(part)
+    ]
+    return min((path.removeprefix("system.") for path in paths), key=_depth, default=None)
+
+
+def _depth(path: str) -> int:
+    return path.count(".")

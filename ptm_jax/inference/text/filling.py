@@ -69,7 +69,9 @@ def fill(model: Pretrained, texts: Sequence[str], top: int) -> list[list[list[Fi
 def check_fills(model: Pretrained) -> None:
     """Raises UserError for a model that fills no masks."""
     if mask_head(model) is None or model.vocab.mask is None:
-        other = "load one that does, as bert_mini"
+        other = (
+            "load a run of a masked language model, or a published folder of one (BertForMaskedLM)"
+        )
         if model.pair and model.generates:
             other = "its decoder writes other text than it reads: use generate"
         if filler := next(

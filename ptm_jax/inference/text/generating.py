@@ -27,6 +27,9 @@ from ptm_jax.objectives.text.diffusion import unmasks
 if TYPE_CHECKING:
     from ptm_jax.inference.pretrained import Pretrained
 
+LOAD = "load a run or a published folder of one"
+"""Advice of a refusal that names systems, which have no weights."""
+
 
 def refusal(model: Pretrained) -> str | None:
     """Why the model does not generate text, in one line; None: it does."""
@@ -44,9 +47,9 @@ def refusal(model: Pretrained) -> str | None:
     if model.pair:
         return (
             f"{name} does not generate text: its decoder is not made to go on token by token; "
-            f"{generators()} do"
+            f"{generators()} do; {LOAD}"
         )
-    return f"{name} does not generate text; {generators()} do"
+    return f"{name} does not generate text; {generators()} do; {LOAD}"
 
 
 def generate(

@@ -116,7 +116,10 @@ def phrased(
     if judge is None:
         return [(prompts[one.relation][0], one.head, one.tail) for one in tuples]
     if not judge.causal:
-        raise UserError(f"--beside {judge.system.name} is no causal model; take one, as gpt2")
+        raise UserError(
+            f"--beside {judge.system.name} is no causal model; give a run of one, or a published "
+            "folder (GPT2LMHeadModel)"
+        )
     choices = [
         [*itertools.product(prompts[one.relation], *map(_with_article, (one.head, one.tail)))]
         for one in tuples

@@ -14,7 +14,8 @@ is left out and counted. The masks stand before a full stop, as in the released 
 
 Baselines: `top 5: commonest` takes the five words that are most often expected in the suite,
 `top 5: unigram` the five most frequent words of its contexts, and `sensitive: unigram` the word
-that is more frequent in them. Equally frequent words share.
+that is more frequent in them. Equally frequent words share. A figure and its baseline are means
+over the same contexts or comparisons.
 """
 
 from __future__ import annotations
@@ -68,11 +69,12 @@ def report(request: Request) -> Report:
     metrics, remarks = {}, {}
     with request.progress():
         for suite in suites:
-            figures, left = measured(model, suite, request.batch)
-            if left == len(suite.comparisons):
+            figures, asked = measured(model, suite, request.batch)
+            left = len(suite.comparisons) - len(asked.comparisons)
+            if not asked.comparisons:
                 remarks[f"suite left out, {suite.name}: no word is a single token"] = 1
                 continue
-            figures |= simple(suite)
+            figures |= simple(asked)
             metrics |= {f"{suite.name} {name}": value for name, value in figures.items()}
             if left:
                 remarks[f"comparisons of {suite.name} left out: a word is no single token"] = left
@@ -90,8 +92,8 @@ def report(request: Request) -> Report:
     return Report(document=document, head=head, width=28)
 
 
-def measured(model: Pretrained, suite: Suite, batch: int) -> tuple[dict[str, float], int]:
-    """Returns the figures of a suite, and the comparisons that are left out."""
+def measured(model: Pretrained, suite: Suite, batch: int) -> tuple[dict[str, float], Suite]:
+    """Returns the figures of a suite, and the suite without the comparisons that are left out."""
     words = [one for _, good, bad in suite.comparisons for one in (good, *bad)]
     contexts = list(dict.fromkeys([*suite.expected, *(context for context, _ in words)]))
     ids = {
@@ -117,14 +119,18 @@ def measured(model: Pretrained, suite: Suite, batch: int) -> tuple[dict[str, flo
             for context, several in suite.expected.items()
         ]))  # fmt: skip
     margins: dict[str, list[float]] = {}
-    for name, good, bad in suite.comparisons:
-        if good in probability and all(one in probability for one in bad):
-            margin = probability[good] - max(probability[one] for one in bad)
-            margins.setdefault(name, []).append(margin)
+    comparisons = [
+        (name, good, bad)
+        for name, good, bad in suite.comparisons
+        if probability.keys() >= {good, *bad}
+    ]
+    for name, good, bad in comparisons:
+        margin = probability[good] - max(probability[one] for one in bad)
+        margins.setdefault(name, []).append(margin)
     for name, values in margins.items():
         figures[name] = float(np.mean([value > 0 for value in values]))
         figures[f"{name} by {MARGIN}"] = float(np.mean([value > MARGIN for value in values]))
-    return figures, len(suite.comparisons) - sum(map(len, margins.values()))
+    return figures, suite._replace(comparisons=comparisons)
 
 
 def simple(suite: Suite) -> dict[str, float]:

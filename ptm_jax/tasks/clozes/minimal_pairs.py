@@ -7,18 +7,19 @@ Data: a folder or files of pairs. JSON lines have `sentence_good` and `sentence_
 all tokens in which the sentences differ, and adds their log-probabilities; where only one sentence
 has such tokens, both also mask the token before them.
 
-Baselines: `shorter sentence` takes the sentence with fewer tokens, `unigram` the one with more
-frequent words in the suite, and `majority` the one whose words are more often in good sentences of
-the paradigm's other pairs.
+The figures and baselines are means over paradigms, as BLiMP's; `accuracy over pairs` is added where
+paradigms differ in size. Baselines: `shorter sentence` takes the sentence with fewer tokens,
+`unigram` the one with more frequent words in the suite, and `majority` the one whose words are more
+often in good sentences of the paradigm's other pairs.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -56,6 +57,9 @@ def refused(*takes: str) -> tuple[tuple[tuple[str, ...], str], ...]:
 REFUSED = refused()
 
 
+Name = TypeVar("Name", str, tuple[str, str])
+
+
 class Pair(NamedTuple):
     """A good and a bad sentence, their paradigm, and its group of paradigms."""
 
@@ -66,7 +70,7 @@ class Pair(NamedTuple):
 
 
 def report(request: Request) -> Report:
-    """Returns the accuracy: of all paradigms (their mean), of groups, and of baselines."""
+    """Returns the accuracy of all paradigms, of groups, and of baselines: means over paradigms."""
     files = files_of(request.data, (".jsonl", ".txt", ".tsv", ".csv"), "blimp")
     pairs = [
         pair for file in files if file.name not in (PUBLISHED, PEOPLE) for pair in pairs_of(file)
@@ -77,16 +81,15 @@ def report(request: Request) -> Report:
     with request.progress():
         right, shorter = _compared(model, pairs, request)
     paradigms = accuracies(right, [pair.paradigm for pair in pairs])
-    groups = accuracies(right, [pair.group for pair in pairs])
     published = _published(files, paradigms)
-    metrics = {"accuracy": float(np.mean([*paradigms.values()]))}
-    metrics |= {"shorter sentence": float(np.mean(shorter))}
     words = baselines.Unigrams(text for pair in pairs for text in (pair.good, pair.bad))
-    metrics["majority"] = float(np.mean(majority(pairs)))
-    metrics["unigram"] = float(np.mean([words.share(pair.good, [pair.bad]) for pair in pairs]))
+    unigram = [words.share(pair.good, [pair.bad]) for pair in pairs]
+    metrics = averages(pairs, right, {
+        "shorter sentence": shorter, "majority": majority(pairs), "unigram": unigram,
+    })  # fmt: skip
     metrics |= {f"published {name}": value for name, value in published.items()}
-    if len(groups) > 1:
-        metrics |= groups
+    if len({pair.group for pair in pairs}) > 1:
+        metrics |= of_groups(pairs, right)
     document = {
         "task": "blimp", "examples": len(pairs), "paradigms": paradigms, "metrics": metrics,
         "source": ", ".join(request.data),
@@ -177,11 +180,33 @@ def files_of(sources: Sequence[str], endings: Sequence[str], task: str) -> list[
     return files
 
 
-def accuracies(right: Sequence[bool], names: Sequence[str]) -> dict[str, float]:
+def averages(
+    pairs: Sequence[Pair], right: Sequence[bool], simple: Mapping[str, Sequence[float]]
+) -> dict[str, float]:
+    """Returns the accuracy and the figures of the baselines: means over paradigms, and the accuracy
+    over pairs where paradigms differ in size."""
+    names = [pair.paradigm for pair in pairs]
+    figures = {
+        figure: float(np.mean([*accuracies(values, names).values()]))
+        for figure, values in {"accuracy": right, **simple}.items()
+    }
+    if len({*Counter(names).values()}) == 1:
+        return figures
+    accuracy = figures.pop("accuracy")
+    return {"accuracy": accuracy, "accuracy over pairs": float(np.mean(right)), **figures}
+
+
+def of_groups(pairs: Sequence[Pair], right: Sequence[bool]) -> dict[str, float]:
+    """Returns {group: mean accuracy over its paradigms}."""
+    parts = accuracies(right, [(pair.group, pair.paradigm) for pair in pairs])
+    return accuracies(parts.values(), [group for group, _ in parts])
+
+
+def accuracies(right: Iterable[float], names: Iterable[Name]) -> dict[Name, float]:
     """Returns {name: share of its examples that are right}, in the order of the names."""
-    parts: dict[str, list[bool]] = defaultdict(list)
+    parts: dict[Name, list[float]] = defaultdict(list)
     for value, name in zip(right, names, strict=True):
-        parts[name].append(bool(value))
+        parts[name].append(float(value))
     return {name: float(np.mean(values)) for name, values in sorted(parts.items())}
 
 

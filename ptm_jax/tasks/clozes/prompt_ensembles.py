@@ -3,6 +3,7 @@
 The facts of --train choose and weigh the prompts, or those of every second subject, which are not
 measured then. An answer has the same token in all prompts, else its fact is left out here.
 
+    suite's prompt      the sentences of the suite, of the same facts
     top prompt          the prompt that is right most often for the facts that choose
     equal weights       the mean of the log-probabilities of all prompts (section 4.2)
     optimised ensemble  the mean with weights that give the facts that choose the highest
@@ -69,7 +70,10 @@ def measured(
         tables += [rows[:, ids]] if len(tables) < max(1, room) else []
     answers = np.searchsorted(ids, [question.index for question in choosing[: len(tables)]])
     weights = weights_of(np.stack(tables), answers)
-    values = {"top prompt": [], "equal weights": [], "optimised ensemble": [], "oracle": []}
+    rows = cloze_scores.at_masks(model, [one.fact.sentence for one in questions], settings.batch)
+    ranks = [rank_of(one, settings.bounded(row)) for one, row in zip(questions, rows, strict=True)]
+    values = {"suite's prompt": [rank == 1 for rank in ranks]}
+    values |= {"top prompt": [], "equal weights": [], "optimised ensemble": [], "oracle": []}
     for question, rows in _tables(model, prompts, questions, settings):
         hits = [rank_of(question, row) == 1 for row in rows]
         values["top prompt"].append(hits[int(np.argmax(right))])
