@@ -45,6 +45,8 @@ class Request:
     prompts: tuple[str, ...] = ()
     train: tuple[str, ...] = ()
     entities: str | None = None
+    permutations: int = 100
+    searches: tuple[int, int] = (5, 500)
     progress: Callable[[], Any] = contextlib.nullcontext
 
 

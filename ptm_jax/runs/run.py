@@ -241,6 +241,18 @@ def best_checkpoint(path: str | os.PathLike) -> str | os.PathLike:
     return chosen
 
 
+def stop_remark(path: str | os.PathLike) -> str | None:
+    """Returns the remark on a workdir whose run has not ended; None for others."""
+    run = Run(working.opened(path))
+    if not run.exists or not run.sources or run.choice() is not None:
+        return None
+    steps = workdirs.steps_of(run.folder)
+    planned = sum(phase["steps"] for phase in run.system.get("recipe", {}).get("phases", ()))
+    if not steps or steps[-1] >= planned:
+        return None
+    return f"{path} has not ended: its checkpoint is of step {steps[-1]:,} of {planned:,}"
+
+
 def adapter_parts(params: Params, freedom: Freedom) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns ({path: array} of the adaptation, {path: array} of the frozen base).
     The first part was trained or added."""

@@ -13,7 +13,7 @@ needed, permutations change the prediction, adversaries stay near, and few token
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
@@ -34,9 +34,8 @@ from ptm_jax.tasks.tables import table_cells as cells
 if TYPE_CHECKING:
     from ptm_jax.inference.pretrained import Pretrained
 
-PERMUTATIONS = 100
-SEARCHES = (5, 500, 0.01)
-"""Starts and steps of the search for an adversary, and the greatest distance of its prediction."""
+DISTANCE = 0.01
+"""The greatest distance of the prediction of an adversary."""
 SIGNIFICANT = 0.05
 BINS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Edges of the bins of a text's greatest weight, the mean over heads."""
@@ -78,8 +77,11 @@ def report(request: Request) -> Report:
     ]
     texts = texts[: request.batches * request.batch] if request.batches else texts
     model = load(best_checkpoint(request.model))
-    with request.progress():
-        figures = measured(model, texts, batch=request.batch)
+    if min(request.permutations, *request.searches) < 1:
+        raise UserError("--permutations and --searches must be at least 1")
+    settings = {"permutations": request.permutations, "searches": (*request.searches, DISTANCE)}
+    with request.progress() as progress:
+        figures = measured(model, texts, batch=request.batch, progress=progress, **settings)
     count = len(figures["greatest weight"])
     rows = list(_by_bin(figures))
     document = {
@@ -96,19 +98,28 @@ def report(request: Request) -> Report:
 
 def measured(
     model: Pretrained, texts: Sequence[str], *, batch: int = 32, seed: int = 0,
-    permutations: int = PERMUTATIONS, searches: tuple[int, int, float] = SEARCHES,
+    permutations: int = 100, searches: tuple[int, int, float] = (5, 500, DISTANCE),
+    progress: Callable[..., None] | None = None,
 ) -> Figures:  # fmt: skip
-    """Returns the figures of the texts, in their order; texts of one token are left out. Raises
-    UserError for a model without one attention that its class is predicted from."""
+    """Returns the figures of the texts, in their order; texts of one token are left out.
+
+    searches  starts and steps of the search for an adversary, and the greatest distance of its
+              prediction
+    progress  called as progress(stage, done, total)
+
+    Raises UserError for a model without one attention that its class is predicted from.
+    """
     tested = Tested(model, alternatives.part_of(model))
     rows = classifying._framed(model, texts, None)
     specials = list(model.vocab.specials)
     rows = [row for row in rows if (~np.isin(row[0], specials)).sum() > 1]
     if not rows:
         raise UserError("no text has two tokens; give longer texts")
-    draw, results = np.random.default_rng(seed), [{}] * len(rows)
+    draw, results, done = np.random.default_rng(seed), [{}] * len(rows), 0
+    progress = progress or (lambda *_: None)
     for chosen in inputs.batches([ids for ids, _ in rows], batch):
-        part = [rows[i] for i in chosen]
+        progress(f"testing the attention of {len(rows):,} texts", done, len(rows))
+        done, part = done + len(chosen), [rows[i] for i in chosen]
         fields = tested.batch([ids for ids, _ in part], [types for _, types in part])
         seen = tested.attended(fields)
         base = tested.chances(seen, seen.weights[:, None])
@@ -236,6 +247,7 @@ def _without(share: np.ndarray, gone: np.ndarray) -> np.ndarray:
 EVALUATIONS = (
     Evaluation(
         name="attention", reads="task", run=report, names_columns=True,
+        takes=("permutations", "searches"),
         refuses=(
             *minimal_pairs.REFUSED,
             (("label_column",), "attention reads no labels; leave {option} out"),

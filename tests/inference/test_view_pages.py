@@ -116,6 +116,50 @@ def test_pairs_are_marked_words_or_compared_ones():
     assert page.document == {"pairs": 2, "changed": 2, "changed_words": 0.2917}
 
 
+def test_a_number_says_what_it_is_and_depths_are_no_baselines(tmp_path):
+    assert "Prediction &lt;b&gt;: log-probability -0.1000." in saliency().html
+    folder = tmp_path / "upos"
+    folder.mkdir()
+    figures = {"label": "upos", "layers": {"accuracy": [0.5, 0.7]},
+               "baselines": {"expected layer": 0.6, "majority": 0.3}}  # fmt: skip
+    (folder / "probe.json").write_text(json.dumps(figures))
+    page = curve_pages.of_file(folder)
+    assert page.title == "upos" and data_of(page)["depths"] == ["expected layer"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["wordpiece", "bytebpe"])
+def test_views_show_the_mask_and_the_pieces_that_the_model_reads(kind, tmp_path):
+    """The tokens and the attention of transformers, which reads the mask of a text."""
+    torch = pytest.importorskip("torch")
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    size, specials = {"wordpiece": (84, "bert"), "bytebpe": (280, "roberta")}[kind]
+    folder = tiny_checkpoint.write(
+        tmp_path, architectures=["BertForMaskedLM"], vocab=size, scale=0.5, kind=kind,
+        specials=specials,
+    )  # fmt: skip
+    model, theirs = ptm_jax.load(folder), AutoTokenizer.from_pretrained(folder)
+    ids = theirs(f"the film {theirs.mask_token} and bad")["input_ids"]
+    if kind == "bytebpe":  # the blank before a mask is a part of the word in it
+        ids = theirs(f"the film{theirs.mask_token} and bad")["input_ids"]
+    tokens = [theirs.decode([i]).strip() or "Ġ" for i in ids]
+    peer = AutoModelForMaskedLM.from_pretrained(folder, attn_implementation="eager").eval()
+    with torch.no_grad():
+        maps = peer(torch.tensor([ids]), output_attentions=True).attentions[0][0].numpy()
+    text = "the film [MASK] and bad"
+    page = model.view(text, by="attention")
+    assert page.document["tokens"] == tokens and theirs.mask_token in tokens
+    bits = -(maps * np.log2(maps)).sum(-1).mean(-1)
+    np.testing.assert_allclose(page.document["bits"][0], bits, atol=1e-3)
+    assert model.view(text, by="neurons").document["tokens"] == tokens
+    corpus = [x.split() for x in CORPUS]
+    near = model.view(text, by="contexts", sentences=corpus, top=2).document["tokens"]
+    assert near == tokens[1:-1]
+    with pytest.raises(UserError, match="the text is empty"):
+        model.view(" ", by="contexts", sentences=corpus)
+
+
 @pytest.mark.full
 @pytest.mark.status("ptm view", "matches")
 def test_neurons_and_contexts_are_transformers(folder):
@@ -323,12 +367,15 @@ def test_an_answer_has_a_frame(tab, tmp_path):
 
 @pytest.mark.full
 def test_curves_and_pairs_in_a_browser(tab, tmp_path):
-    figures = {"by": "labels", "label": "upos", "baselines": {"majority": 0.3},
+    figures = {"by": "labels", "label": "upos",
+               "baselines": {"majority": 0.3, "expected layer": 0.7},
                "layers": {"accuracy": [0.5, 0.75, 0.625], "bits": [3, 2, None]},
                "heads": {"f1": [[0.25, 0.5]] * 3}, "first layer": 1}  # fmt: skip
     (tmp_path / "probe.json").write_text(json.dumps(figures))
     opened(tab, curve_pages.of_file(tmp_path), tmp_path)
     assert tab.value("document.querySelectorAll('.plot').length") == 2
+    assert tab.value("document.querySelectorAll('.base').length") == 1
+    assert tab.text("#figures h2 + ul + h2 + ul") == "expected layer: 0.700"
     tab.value("document.getElementById('plots').focus()")
     tab.key("End")
     assert tab.text("#score") == "layer 3: accuracy 0.625, bits none"

@@ -7,7 +7,7 @@ import pytest
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.runs.publishing import published_config
-from ptm_jax.runs.run import Run, best_checkpoint
+from ptm_jax.runs.run import Run, best_checkpoint, stop_remark
 from ptm_jax.runs.writing import check_free
 
 RECORD = {
@@ -90,3 +90,15 @@ def test_a_folder_that_is_taken(folder, tmp_path):
     check_free(tmp_path / "new")
     with pytest.raises(UserError, match="is there already"):
         check_free(folder)
+
+
+def test_a_run_that_has_not_ended_says_so(tmp_path):
+    record = {"config": {"data": ["a.csv"], "system": {"recipe": {"phases": [{"steps": 45}]}}}}
+    (tmp_path / "config.json").write_text(json.dumps(record))
+    assert stop_remark(tmp_path) is None
+    (tmp_path / "checkpoints" / "step_00000010").mkdir(parents=True)
+    assert stop_remark(tmp_path).endswith("has not ended: its checkpoint is of step 10 of 45")
+    choice = {"task": "own", "step": 10, "examples": 1, "metrics": {}, "ended": "early"}
+    (tmp_path / "task.json").write_text(json.dumps(choice))
+    assert stop_remark(tmp_path) is None
+    assert stop_remark(tmp_path / "absent") is None

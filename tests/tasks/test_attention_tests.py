@@ -228,15 +228,19 @@ def test_divergence_is_scipys():
 
 
 @pytest.mark.full
-def test_the_command(tmp_path, capsys, monkeypatch):
+def test_the_command(tmp_path, capsys):
     model = drawn_classifier(tmp_path, "attentive")
-    monkeypatch.setattr(attention_tests, "SEARCHES", (2, 5, 0.01))
     table = tmp_path / "texts.tsv"
     table.write_text("text\n" + "\n".join(TEXTS) + "\n")
     model.save(tmp_path / "run")
     command = ["evaluate", str(tmp_path / "run"), "--task", "attention", "--data", str(table)]
+    command += ["--permutations", "4", "--searches", "2", "5"]
     assert main([*command, "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    output = capsys.readouterr()
+    printed = json.loads(output.out)
+    assert "testing the attention of 3 texts" in output.err
+    assert main([*command, "--searches", "0", "5"]) == 1
+    assert "--permutations and --searches must be at least 1" in capsys.readouterr().err
     assert printed["examples"] == 3 and list(printed["remarks"].values()) == [1]
     assert sum(row["texts"] for row in printed["bins"]) == 3
     assert main(command) == 0

@@ -114,6 +114,10 @@ class Args:
     which is not measured then)."""
     entities: options.Path = None
     """lama: word vectors that have the subjects too, as Wikipedia2Vec's."""
+    permutations: Annotated[int, tyro.conf.arg(metavar="N")] = 100
+    """attention: permutations of the weights of a text."""
+    searches: Annotated[tuple[int, int], tyro.conf.arg(metavar="STARTS STEPS")] = (5, 500)
+    """attention: starts and steps of the search for other weights; 1 50 for a first look."""
     json: options.Flag = False
     """Print one JSON document: task, examples, metrics, step, split."""
 

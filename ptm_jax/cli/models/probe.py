@@ -88,7 +88,7 @@ def run(args: Args) -> int:
     from ptm_jax.core.errors import UserError
     from ptm_jax.inference.loading import load
     from ptm_jax.inference.saliency import curve_pages
-    from ptm_jax.runs.run import best_checkpoint
+    from ptm_jax.runs.run import best_checkpoint, stop_remark
     from ptm_jax.tasks.probes import probing
 
     if args.rank is not None and args.rank < 1:
@@ -113,6 +113,8 @@ def run(args: Args) -> int:
     )
     question = probing.Question(**{name: vars(args)[name] for name in names})
     model = load(best_checkpoint(args.model), tower=args.tower)
+    if (remark := stop_remark(args.model)) is not None:
+        options.say(remark)
     answer = probing.answered(model, question, options.say)
     layers = {name: [round(float(x), 6) for x in row] for name, row in answer.layers.items()}
     document = {

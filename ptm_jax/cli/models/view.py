@@ -115,7 +115,7 @@ def _of_model(args: Args) -> Page:
     from ptm_jax.core.errors import UserError
     from ptm_jax.inference.loading import has_encoder, load
     from ptm_jax.inference.saliency import text_pages
-    from ptm_jax.runs.run import best_checkpoint
+    from ptm_jax.runs.run import best_checkpoint, stop_remark
 
     settings = {name: vars(args)[name] for name in OPTIONS[args.by]}
     if "data" in settings:
@@ -123,6 +123,8 @@ def _of_model(args: Args) -> Page:
             raise UserError("--by contexts needs sentences; give a file as --data FILE")
         settings["sentences"] = _sentences(Path(file))
     model = load(best_checkpoint(args.model), tower=args.tower)
+    if (remark := stop_remark(args.model)) is not None:
+        options.say(remark)
     if not has_encoder(model):
         raise UserError(f"{args.model} has vectors of words and no network; give an encoder")
     return text_pages.view(model, args.text, args.by, **settings)
@@ -175,7 +177,7 @@ def _saliency_table(document: Mapping[str, Any]) -> list[str]:
         for name in next(iter(methods.values()))
         if name != "scores"
     ]
-    title = f"{document['target']}: {document['prediction']:.4f}"
+    title = f"{document['target']}: {document['measure']} {document['prediction']:.4f}"
     return [title, options.table(["token", *methods], rows)]
 
 

@@ -21,6 +21,8 @@ from ptm_jax.core.types import Array, Batch, Encoded, Params, record
 from ptm_jax.encoders.transformer.seq2seq import is_pair
 from ptm_jax.inference.forward_pass import forward
 from ptm_jax.inference.saliency.html_pages import Page, packed
+from ptm_jax.inference.saliency.predicted import shown
+from ptm_jax.inference.text import filling
 from ptm_jax.nn.attention.multihead import Attention, Projected, with_maps
 from ptm_jax.nn.attention.reduced_maps import reduced
 
@@ -177,14 +179,14 @@ def rollout(maps: np.ndarray) -> np.ndarray:
 def _attended(model: Pretrained, text: str) -> tuple[np.ndarray, list[str], Greatest]:
     """Returns the ids and pieces [L] of a text, and the greatest weights of its tokens. The maps of
     a layer are reduced in the layer: those of all layers are never held at once."""
-    (ids,) = model.ids_of([text])
+    ids = filling.ids_of(model, text)
     length, module = len(ids), with_maps(model.module)
     parts = _greatest(module, min(GREATEST, length), model.weights, model._batch(ids[None]))
     if parts is None:
         raise UserError(f"{model.system.name} has no attention; give an encoder with attention")
     tokenizer = model._tokenizer()
     parts = jax.tree.map(lambda part: np.asarray(part)[:, 0, :, :length], parts)
-    return ids, [tokenizer.piece(int(i)) for i in ids], parts
+    return ids, [shown(tokenizer, int(i)) for i in ids], parts
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

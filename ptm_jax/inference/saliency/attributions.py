@@ -48,7 +48,7 @@ class Attribution(NamedTuple):
     pieces      the tokens, without special ones
     scores      [T] float64, of the tokens
     target      the class, word or answer that is explained
-    prediction  its log-probability, or a number
+    prediction  its `measure`: "log-probability", or "value" of a regression
     mask        number of tokens before the mask; None: a text without one
     """
 
@@ -57,6 +57,7 @@ class Attribution(NamedTuple):
     target: str
     prediction: float
     mask: int | None = None
+    measure: str = "log-probability"
 
 
 def attributed(
@@ -82,7 +83,8 @@ def explained(
     value = float(function.values(function.ids[None])[0])
     before = int((function.text < function.place).sum())
     mask = before if function.question.kind == "mask" else None
-    return Attribution(pieces, np.asarray(scores, np.float64), function.target, value, mask)
+    scores = np.asarray(scores, np.float64)
+    return Attribution(pieces, scores, function.target, value, mask, function.measure)
 
 
 def _gradient(function: Function, draw: np.random.Generator, steps: int) -> np.ndarray:

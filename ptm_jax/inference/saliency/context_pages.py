@@ -8,7 +8,7 @@ once, and the best are kept.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
@@ -18,11 +18,13 @@ import numpy as np
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Params
+from ptm_jax.data.tokenizers import pieces
 from ptm_jax.inference import bars, inputs
 from ptm_jax.inference.saliency.attention_pages import exposed, shapes
 from ptm_jax.inference.saliency.html_pages import Page, packed
+from ptm_jax.inference.saliency.predicted import shown
 from ptm_jax.inference.streams.nearest_lines import Best
-from ptm_jax.inference.text import tags
+from ptm_jax.inference.text import filling, tags
 
 if TYPE_CHECKING:
     from ptm_jax.core.networks import Network
@@ -65,14 +67,14 @@ def context_page(
     sentences = [x if isinstance(x, Sentence) else Sentence(x) for x in sentences]
     if top < 1:
         raise UserError(f"--top is {top}; it must be at least 1")
-    spaces, query = spaces_of(model, layer), Sentence(text.split())
-    near, pieces = neighbours(model, query, sentences, spaces=spaces, top=top, batch=batch)
+    spaces = spaces_of(model, layer)
+    near, tokens = neighbours(model, text, sentences, spaces=spaces, top=top, batch=batch)
     used, places = np.unique(near.places.reshape(-1, 2), axis=0, return_inverse=True)
     numbers, sentence_places = np.unique(used[:, 0], return_inverse=True)
     chosen = [sentences[number] for number in numbers]
     shape = near.scores.shape
     data = {
-        "pieces": pieces,
+        "pieces": tokens,
         "spaces": list(spaces.names),
         "shape": list(shape),
         "words": [list(one.words) for one in chosen],
@@ -82,7 +84,7 @@ def context_page(
         "places": packed(places.reshape(shape).astype("<u4")),
     }
     document = {
-        "tokens": pieces,
+        "tokens": tokens,
         "spaces": {
             name: [
                 [
@@ -112,11 +114,11 @@ class Spaces(NamedTuple):
 
 
 def neighbours(
-    model: Pretrained, query: Sentence, sentences: Sequence[Sentence], *,
+    model: Pretrained, text: str, sentences: Sequence[Sentence], *,
     spaces: Spaces, top: int, batch: int,
 ) -> tuple[Neighbours, list[str]]:  # fmt: skip
-    """Returns the nearest tokens of the sentences, and the pieces [T] of the query's words."""
-    asked = list(_vectors(model, [query], spaces, batch))
+    """Returns the nearest tokens of the sentences, and the tokens [T] of the text."""
+    asked = list(_vectors(model, _records(model, text), spaces, batch))
     if len(asked) != 1:
         raise UserError("the text is empty, or longer than a row of the model; give a shorter one")
     queries, _, ids = asked[0]
@@ -125,7 +127,8 @@ def neighbours(
     with bars.bar(len(sentences), "sentence") as bar:
         for start in range(0, len(sentences), SENTENCES):
             part = sentences[start : start + SENTENCES]
-            for vectors, places, _ in _vectors(model, part, spaces, batch):
+            records = tags.records_of(model._tokenizer(), [one.words for one in part])
+            for vectors, places, _ in _vectors(model, records, spaces, batch):
                 for one, mine, theirs in zip(best, queries, vectors, strict=True):
                     one.add(mine @ theirs.T, count)
                 count += len(places)
@@ -138,8 +141,8 @@ def neighbours(
         np.stack([one.indices for one in best]),
     )
     tokenizer = model._tokenizer()
-    pieces = [tokenizer.piece(int(i)) for i in ids]
-    return Neighbours(scores, np.concatenate(several)[indices]), pieces
+    tokens = [shown(tokenizer, int(i)) for i in ids]
+    return Neighbours(scores, np.concatenate(several)[indices]), tokens
 
 
 def spaces_of(model: Pretrained, layer: int | None) -> Spaces:
@@ -166,12 +169,21 @@ def spaces_of(model: Pretrained, layer: int | None) -> Spaces:
     return Spaces(contexts, layer, tuple(names))
 
 
+def _records(model: Pretrained, text: str) -> list[dict[str, np.ndarray]]:
+    """Returns the record of the words of a text, with the masks that a model fills."""
+    parts = [part.split() for part in filling.parts_of(model, text)]
+    words: list[np.ndarray] = []
+    for number, part in enumerate(pieces.words_of(model._tokenizer(), parts)):
+        words += [*[np.array([model.vocab.mask], np.int32)][: number > 0], *part]
+    sizes = np.array([len(ids) for ids in words], np.int32)
+    return [{"ids": np.concatenate(words), "sizes": sizes}] if words else []
+
+
 def _vectors(
-    model: Pretrained, sentences: Sequence[Sentence], spaces: Spaces, batch: int
+    model: Pretrained, records: Sequence[Mapping[str, np.ndarray]], spaces: Spaces, batch: int
 ) -> Iterator[tuple[list[np.ndarray], np.ndarray, np.ndarray]]:
     """Yields the unit vectors [n, D] of each space, the places [n, 2] of the words, and the ids [n]
     of the tokens of batches of sentences. Longer sentences than a row are read in parts."""
-    records = tags.records_of(model._tokenizer(), [one.words for one in sentences])
     frame = inputs.framed(model, np.array([-1], np.int32))
     before, after = int(np.flatnonzero(frame == -1)[0]), len(frame)
     room = ROOM if model.limit is None else model.limit - after + 1

@@ -12,6 +12,8 @@ from ptm_jax.core.reading import read_json
 from ptm_jax.inference.saliency.html_pages import Page
 
 FILE = "probe.json"
+DEPTHS = ("expected layer", "centre of gravity")
+"""Figures of all layers that are numbers of layers; no curve has them as its baseline."""
 
 
 def curve_page(
@@ -30,6 +32,7 @@ def curve_page(
             name: [[_number(x) for x in row] for row in rows]
             for name, rows in (heads or {}).items()
         },
+        "depths": [name for name in baselines if name in DEPTHS],
         "first": first,
     }
     about = "Point at a layer, or move by the arrow keys. Layer 0 has the embeddings."
@@ -46,7 +49,8 @@ def of_file(path: str | Path) -> Page:
     rows = fields.get("layers") if isinstance(fields, dict) else None
     if not isinstance(rows, dict) or not rows or not all(map(_is_row, rows.values())):
         raise UserError(f"{path} has no figures by layer; give the folder of `ptm probe --out`")
-    title = f"{path.absolute().parent.name}: {fields.get('label') or fields.get('by')}"
+    names = path.absolute().parent.name, str(fields.get("label") or fields.get("by"))
+    title = ": ".join(dict.fromkeys(names))
     others = fields.get("baselines") or {}, fields.get("heads"), fields.get("first layer", 0)
     return curve_page(title, rows, *others)
 

@@ -54,6 +54,11 @@ class Function(NamedTuple):
     index: int
     place: int
 
+    @property
+    def measure(self) -> str:
+        """The name of the numbers of `values`."""
+        return "value" if self.question.kind == "number" else "log-probability"
+
     def values(self, rows: np.ndarray) -> np.ndarray:
         """Returns the predictions [n] of rows of ids [n, L]."""
         return np.concatenate([

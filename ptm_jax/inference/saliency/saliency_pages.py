@@ -38,15 +38,15 @@ def page(
         ],
     }
     document = {
-        "target": first.target, "prediction": first.prediction, "tokens": list(first.pieces),
+        "target": first.target, "prediction": first.prediction, "measure": first.measure,
+        "tokens": list(first.pieces),
         "methods": {
             name: {"scores": one.scores.tolist(), **figures[name]} for name, one in results.items()
         },
     }  # fmt: skip
     about = (
-        f"Prediction {first.target}: {first.prediction:.4f}. Blue tokens carry it, orange and "
-        "underlined ones speak against it. Choose a method in the table."
-        + " The answer has a frame."
-        * (answer is not None)
+        f"Prediction {first.target}: {first.measure} {first.prediction:.4f}. "
+        "Blue tokens carry it, orange and underlined ones speak against it. Choose a method in "
+        "the table." + " The answer has a frame." * (answer is not None)
     )
     return Page(title, "saliency", data, about, document)

@@ -87,14 +87,29 @@ def masked_rows(
     """Returns the parts of each text between its masks, and its ids [l] with special tokens.
     Raises UserError for a text without a mask."""
     tokenizer = model._tokenizer()
-    marks = {"[MASK]", "<mask>", tokenizer.piece(model.vocab.mask)}
-    pattern = re.compile("|".join(re.escape(mark) for mark in sorted(marks)))
-    parts = [pattern.split(text) for text in texts]
+    parts = [_split(model, text) for text in texts]
     for number, pieces in enumerate(parts):
         if len(pieces) == 1:
             shown = textwrap.shorten(texts[number], 60, placeholder=" ...")
             raise UserError(f"text {number + 1} has no mask: {shown!r}; write [MASK] for a word")
     return parts, [_ids(model, tokenizer, pieces, number) for number, pieces in enumerate(parts)]
+
+
+def parts_of(model: Pretrained, text: str) -> list[str]:
+    """Returns the parts of a text between its masks: one, for a model that fills none."""
+    fills = mask_head(model) is not None and model.vocab.mask is not None
+    return _split(model, text) if fills else [text]
+
+
+def ids_of(model: Pretrained, text: str) -> np.ndarray:
+    """Returns the ids [l] of a text with special tokens, and with the masks that a model fills."""
+    masked = len(parts_of(model, text)) > 1
+    return masked_rows(model, [text])[1][0] if masked else model.ids_of([text])[0]
+
+
+def _split(model: Pretrained, text: str) -> list[str]:
+    marks = {"[MASK]", "<mask>", model._tokenizer().piece(model.vocab.mask)}
+    return re.split("|".join(re.escape(mark) for mark in sorted(marks)), text)
 
 
 def _ids(model: Pretrained, tokenizer: Tokenizer, pieces: Sequence[str], number: int) -> np.ndarray:
