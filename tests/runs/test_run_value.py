@@ -93,7 +93,8 @@ def test_a_folder_that_is_taken(folder, tmp_path):
 
 
 def test_a_run_that_has_not_ended_says_so(tmp_path):
-    record = {"config": {"data": ["a.csv"], "system": {"recipe": {"phases": [{"steps": 45}]}}}}
+    system = RECORD["config"]["system"] | {"recipe": {"phases": [{"steps": 45}]}}
+    record = {"config": RECORD["config"] | {"system": system}}
     (tmp_path / "config.json").write_text(json.dumps(record))
     assert stop_remark(tmp_path) is None
     (tmp_path / "checkpoints" / "step_00000010").mkdir(parents=True)
