@@ -30,6 +30,12 @@ def furnish(folder: Path, base: Path, named: set[str]) -> None:
     text = "\n\n".join([*pages, *drawn])
     (folder / "text" / "a.txt").write_text(text, encoding="utf8")
     (folder / "text" / "a.txt.gz").write_bytes(gzip.compress(text.encode()))
+    sentences = [line for several in drawn for line in several.splitlines()]
+    (folder / "de.txt").write_text("\n".join(sentences[:2000]) + "\n")
+    (folder / "mt").mkdir()
+    for place, language in enumerate(("de", "en")):
+        lines = sentences[2000 + 1000 * place :][:1000]
+        (folder / "mt" / f"train.{language}").write_text("\n".join(lines) + "\n")
     (folder / "lines.txt").write_text("the film is long\nthe length of a list\na good story\n")
     (folder / "words.txt").write_text("king\nqueen\nhat\n")
     topics = "".join(f"the film is long {n},{'ab'[n % 2]}\n" for n in range(20))
