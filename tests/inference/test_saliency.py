@@ -78,7 +78,6 @@ def test_gradients_are_finite_differences_and_scores_add_up(folder):
 
 
 @pytest.mark.full
-@pytest.mark.status("ptm view --by saliency", "reproduces")
 def test_methods_find_planted_evidence(tmp_path):
     """Five words of twenty are for the class, three against it: gradients without sign and
     attention do not tell them apart."""
