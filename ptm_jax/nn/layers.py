@@ -210,7 +210,7 @@ def for_few_rows(params, rows: int, parts: int, dtype):
         return params
     if "kernel" in params:
         kernel = params["kernel"].astype(dtype)
-        if rows <= thin.MOST_ROWS and thin.refusal() is None:
+        if thin.refusal(rows) is None:
             changed["thin"] = kernel
         else:
             pieces = jnp.array_split(kernel, parts, -1)

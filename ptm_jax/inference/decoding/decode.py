@@ -260,7 +260,7 @@ def _word_scores(readout: Any, rows: int) -> Callable[[Array], Array] | None:
         return None
     kind = readout.precision.dtype
     table = readout.table.astype(kind)
-    if rows <= thin.MOST_ROWS and thin.refusal() is None:
+    if thin.refusal(rows) is None:
         return lambda features: thin.product(features.astype(kind), table, transposed=True)
     plain = dataclasses.replace(readout, bias=None, cap=None)
     parts = [dataclasses.replace(plain, table=part) for part in jnp.array_split(table, CORES)]

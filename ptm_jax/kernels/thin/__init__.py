@@ -22,8 +22,10 @@ MOST_ROWS = 16
 """Rows up to which the kernel is faster than XLA's products."""
 
 
-def refusal() -> str | None:
-    """Returns why the kernel cannot be used here, or None."""
+def refusal(rows: int = 1) -> str | None:
+    """Returns why the kernel is not used here for products of so many rows, or None."""
+    if rows > MOST_ROWS:
+        return f"products of more than {MOST_ROWS} rows are faster by XLA"
     if platform() != "cpu":
         return "the program is for another device"
     return integers.elsewhere() or native.refusal(SOURCE, TARGET)
