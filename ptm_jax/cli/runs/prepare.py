@@ -72,6 +72,9 @@ class Args:
     """Keep case (default for the other kinds)."""
     sampling: Annotated[float, tyro.conf.arg(metavar="POWER")] = 1.0
     """Several languages: one of n bytes has the share n^POWER in the training of the tokenizer."""
+    segmenter: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Text without blanks: a package that divides it into words first: jieba, rjieba, pkuseg
+    (Chinese), pythainlp (Thai)."""
     tokenizer_path: Path = None
     """Use this tokenizer: vocab.txt, tokenizer.json, a sentencepiece .model, or a folder with
     one."""
@@ -332,5 +335,6 @@ def _spec(args: Args) -> Any:
         specials=STYLES[args.tokenizer] if args.specials == "auto" else args.specials,
         sentinels=args.sentinels,
         sampling=args.sampling,
+        segmenter=args.segmenter,
         path=args.tokenizer_path,
     )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +10,7 @@ import numpy as np
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.fields import Field
 from ptm_jax.data.corpora.block_records import Block
+from ptm_jax.data.languages import segmenters
 from ptm_jax.data.rows.columns import placed
 from ptm_jax.data.rows.examples import Around, Fields, Packed, Spec
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
 
 _FIELDS = ("word_starts", "sentences", "documents")
-SEGMENTERS = {"rjieba": "cut", "jieba": "lcut"}
-"""{package that divides Chinese text into words: its function from a text to the list of words}."""
 LONGEST = 48  # bytes of a piece that a segmenter reads
 
 
@@ -36,9 +33,9 @@ class Annotated(Around):
     documents       number of the document, from 1 in reading order; adjacent pieces of one document
                     count as one
 
-    segmenter       one of `SEGMENTERS`, a package to be installed. A token begins a word only where
-                    the segmenter begins one in its sentence (Chinese whole word masking: Cui et al.
-                    2019, section 2)
+    segmenter       one of `data.languages.segmenters`, a package to be installed. A token begins a
+                    word only where the segmenter begins one in its sentence (Chinese whole word
+                    masking: Cui et al. 2019, section 2)
     """
 
     examples: Any = Packed()
@@ -46,8 +43,8 @@ class Annotated(Around):
     segmenter: str | None = None
 
     def __post_init__(self):
-        if self.segmenter is not None and self.segmenter not in SEGMENTERS:
-            raise unknown("segmenter", str(self.segmenter), tuple(SEGMENTERS))
+        if self.segmenter is not None:
+            segmenters.check(self.segmenter)
         for name in self.fields:
             if name not in _FIELDS:
                 raise unknown("field of tokens", str(name), _FIELDS)
@@ -109,7 +106,7 @@ class Annotated(Around):
                 "a segmenter needs the table of the tokenizer (`Annotated.table`) in "
                 "`Block.spellings`"
             )
-        cut, begins = _segmenter(self.segmenter), np.zeros(len(block.tokens), bool)
+        begins = np.zeros(len(block.tokens), bool)
         for start, stop in zip(block.sentence_starts[:-1], block.sentence_starts[1:], strict=True):
             table = block.spellings[block.tokens[start:stop]]
             texts = [
@@ -117,7 +114,8 @@ class Annotated(Around):
                 for row in table
             ]
             ends = np.cumsum([len(text) for text in texts])
-            borders = np.cumsum([0, *(len(word) for word in cut("".join(texts)))])
+            words = segmenters.words(self.segmenter, "".join(texts))
+            borders = np.cumsum([0, *map(len, words)])
             begins[start:stop] = np.isin(ends - [len(text) for text in texts], borders)
         return begins
 
@@ -133,12 +131,3 @@ def _documents(block: Block, text: np.ndarray, place: np.ndarray, begins: np.nda
     first = np.zeros(text.shape, bool)
     first[row[new], column[new]] = True
     return np.cumsum(first, 1, np.int32) * text
-
-
-def _segmenter(name: str) -> Callable[[str], list[str]]:
-    """Returns the function of an installed package. Raises UserError where it is absent."""
-    try:
-        return getattr(importlib.import_module(name), SEGMENTERS[name])
-    except ImportError:
-        way = f"pip install {name}, or leave examples.segmenter out"
-        raise UserError(f"the segmenter {name} is not installed; {way}") from None

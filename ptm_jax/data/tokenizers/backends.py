@@ -14,6 +14,7 @@ import tokenizers
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import read_bytes, size_of
+from ptm_jax.data.languages import segmenters
 from ptm_jax.data.tokenizers import framing
 from ptm_jax.data.tokenizers.framing import Added
 from ptm_jax.data.tokenizers.published_pieces import piece_spans
@@ -195,3 +196,38 @@ class SentencePiece:
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of ids."""
         return self._processor.decode([int(i) for i in ids])
+
+
+class Segmented:
+    """A backend that reads text as the words of a segmenter, with one blank between two."""
+
+    def __init__(self, inner: HuggingFace | SentencePiece, segmenter: str):
+        self.inner, self.segmenter = inner, segmenters.check(segmenter)
+        self.pieces, self.file, self.bytes = inner.pieces, inner.file, inner.bytes
+        self.decode = inner.decode
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Returns ids [T] int32 of every text."""
+        return self.inner.encode([segmenters.spaced(self.segmenter, text)[0] for text in texts])
+
+    def spans(self, texts: Sequence[str]) -> list[framing.Spans]:
+        """Returns the ids of `encode` with the characters of each in the text as it was."""
+        rows = []
+        for text in texts:
+            words, places = segmenters.spaced(self.segmenter, text)
+            (row,) = self.inner.spans([words])
+            spans = [
+                (places[start][0], places[stop - 1][1]) if start < stop else (0, 0)
+                for start, stop in row.characters.tolist()
+            ]
+            rows.append(framing.spans(row.ids, spans))
+        return rows
+
+    def divided(self, texts: Sequence[str]) -> list[list[tuple[str, tuple[int, int]]]]:
+        """Returns (word, its characters) of every text, as `HuggingFace.divided`."""
+        rows = []
+        for text in texts:
+            words, places = segmenters.spaced(self.segmenter, text)
+            (row,) = self.inner.divided([words])
+            rows.append([(word, (places[a][0], places[b - 1][1])) for word, (a, b) in row])
+        return rows

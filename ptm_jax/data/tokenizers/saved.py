@@ -23,7 +23,11 @@ def load(folder: str | Path) -> Tokenizer:
     try:
         file = folder / "tokenizer_spec.json"
         facts = read_json(file, "the file")
-        check_fields(file, facts, {"hash": str, "family?": str, "kind?": str, "files?": list})
+        check_fields(
+            file,
+            facts,
+            {"hash": str, "family?": str, "kind?": str, "files?": list, "segmenter?": str},
+        )
         if "family" in facts:
             files = {
                 name: read_bytes(inside(folder, name, file), LARGEST) for name in facts["files"]
@@ -42,9 +46,11 @@ def load(folder: str | Path) -> Tokenizer:
                 backend = HuggingFace  # a unigram model that was read from a tokenizer.json
             read = backend.read(folder / backend.file)
             options = {name: facts[name] for name in ("kind", "sentinels", "lowercase")}
+            options["segmenter"] = facts.get("segmenter")
             if (folder / WORDS).exists():
                 known = read_json(folder / WORDS, "the list of words")
-                tokenizer = OpenWords(read, lowercase=facts["lowercase"], known=known)
+                del options["kind"], options["sentinels"]
+                tokenizer = OpenWords(read, known=known, **options)
             else:
                 tokenizer = Tokenizer(read, **options)
     except UserError:

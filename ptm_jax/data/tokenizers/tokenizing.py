@@ -21,7 +21,9 @@ from typing import Literal, get_args
 import numpy as np
 
 from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.data.languages import segmenters
 from ptm_jax.data.tokenizers import framing
+from ptm_jax.data.tokenizers.backends import Segmented
 from ptm_jax.data.tokenizers.framing import Published
 
 Kind = Literal["wordpiece", "bytebpe", "unigram", "bpe", "word", "spaced"]
@@ -65,6 +67,9 @@ class TokenizerSpec:
     train_bytes UTF-8 bytes of text that train a vocabulary, at most
     sampling    in text of several languages: the share of n bytes in the training is in proportion
                 to n^sampling
+    segmenter   name of a segmenter (`data.languages.segmenters`): text becomes its words with
+                blanks between them, in training and in use; a WordPiece then divides no word of
+                Chinese characters beforehand. Decoded text keeps these blanks
     """
 
     kind: Kind = "wordpiece"
@@ -76,12 +81,20 @@ class TokenizerSpec:
     min_count: int = 1
     train_bytes: int = 32_000_000
     sampling: float = 1.0
+    segmenter: str | None = None
 
     def __post_init__(self):
         if self.kind not in get_args(Kind):
             raise unknown("tokenizer kind", str(self.kind), get_args(Kind))
         if self.specials not in STYLES:
             raise unknown("style of special tokens", str(self.specials), STYLES)
+        if self.segmenter is not None:
+            segmenters.check(self.segmenter, "tokenizer.segmenter")
+            if self.path is not None:
+                raise UserError(
+                    f"tokenizer.segmenter={self.segmenter} with tokenizer.path; the files of a "
+                    "tokenizer decide its words, so leave out one of the two"
+                )
         if not 0 <= self.sampling <= 1:
             raise UserError(f"tokenizer.sampling={self.sampling}; expected a power in [0, 1]")
         if self.min_count < 1 or (self.min_count > 1 and self.kind not in ("word", "spaced")):
@@ -111,6 +124,7 @@ class Tokenizer:
         sentinels: int = 0,
         lowercase: bool = False,
         published: Published | None = None,
+        segmenter: str | None = None,
     ):
         self.kind, self.sentinels, self.lowercase, self.published = (
             kind,
@@ -118,7 +132,9 @@ class Tokenizer:
             lowercase,
             published,
         )
-        self._backend = backend
+        self.segmenter = segmenter
+        self._undivided = backend
+        self._backend = backend if segmenter is None else Segmented(backend, segmenter)
         self.pieces = [*backend.pieces, *(f"<extra_id_{i}>" for i in reversed(range(sentinels)))]
         facts = b"%s %d " % (kind.encode(), sentinels)
         if published is not None:
@@ -126,6 +142,7 @@ class Tokenizer:
             last = max(published.rows, *(i + 1 for i in beyond), 0, 0)
             self.pieces += [beyond.get(i, f"<absent_{i}>") for i in range(len(self.pieces), last)]
             facts += published.facts().encode()
+        facts += f"segmenter {segmenter}".encode() if segmenter is not None else b""
         self._ids = {piece: i for i, piece in enumerate(self.pieces)}
         self.hash = hashlib.sha256(facts + backend.bytes).hexdigest()
 
@@ -313,6 +330,7 @@ class Tokenizer:
             "lowercase": self.lowercase,
             "hash": self.hash,
         }
+        facts |= {"segmenter": self.segmenter} if self.segmenter is not None else {}
         if self.published is not None:
             facts |= {
                 "family": self.published.family,

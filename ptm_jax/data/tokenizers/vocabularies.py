@@ -20,6 +20,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import decoded
+from ptm_jax.data.languages import segmenters
 from ptm_jax.data.stores import working
 from ptm_jax.data.tokenizers import published, saved, words
 from ptm_jax.data.tokenizers.backends import HuggingFace, SentencePiece
@@ -52,13 +53,16 @@ def make(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
             f"a {spec.kind} vocabulary needs an unknown token, which the {spec.specials} "
             "style lacks; use bert or t5"
         )
+    if spec.segmenter is not None:
+        texts = (segmenters.spaced(spec.segmenter, text)[0] for text in texts)
     backend = train(spec, size, texts)
     if (
         len(backend.pieces) < size and spec.min_count == 1
     ):  # with it, the size is the most that is wanted
         raise TooLarge(spec, len(backend.pieces))
     kind = "word" if spec.kind == "spaced" else spec.kind  # the file holds how text is divided
-    return Tokenizer(backend, kind=kind, sentinels=spec.sentinels, lowercase=spec.lowercase)
+    options = {"sentinels": spec.sentinels, "segmenter": spec.segmenter}
+    return Tokenizer(backend, kind=kind, lowercase=spec.lowercase, **options)
 
 
 def read(spec: TokenizerSpec) -> Tokenizer:
@@ -148,7 +152,9 @@ def _special(backend):
 
 def _wordpiece_model(vocab: dict[str, int], spec: TokenizerSpec):
     unk = next((name for name in ROLES["unk"] if name in vocab), "[UNK]")
-    backend = wordpiece(vocab, unk, lowercase=spec.lowercase)
+    backend = wordpiece(
+        vocab, unk, lowercase=spec.lowercase, handle_chinese_chars=spec.segmenter is None
+    )
     return _special(backend) if vocab else backend
 
 

@@ -104,7 +104,8 @@ def extended(tokenizer: Tokenizer, words: Iterable[str]) -> Tokenizer:
     for word in words:
         pieces.setdefault(word.lower() if tokenizer.lowercase else word, len(pieces))
     backend = HuggingFace(Backend.from_str(json.dumps(content, ensure_ascii=False)))
-    return Tokenizer(backend, kind=tokenizer.kind, lowercase=tokenizer.lowercase)
+    options = {"lowercase": tokenizer.lowercase, "segmenter": tokenizer.segmenter}
+    return Tokenizer(backend, kind=tokenizer.kind, **options)
 
 
 WORDS = "words.json"
@@ -119,8 +120,15 @@ class OpenWords(Tokenizer):
     `hash` does not depend on them. `vocab.size` is the number of int32 ids.
     """
 
-    def __init__(self, backend: HuggingFace, *, lowercase: bool = False, known: Iterable[str] = ()):
-        super().__init__(backend, kind="word", lowercase=lowercase)
+    def __init__(
+        self,
+        backend: HuggingFace,
+        *,
+        lowercase: bool = False,
+        segmenter: str | None = None,
+        known: Iterable[str] = (),
+    ):
+        super().__init__(backend, kind="word", lowercase=lowercase, segmenter=segmenter)
         self._first = len(self.pieces)
         for word in known:
             self._id(word)
@@ -185,4 +193,5 @@ def opened(tokenizer: Tokenizer) -> OpenWords:
             f"a {tokenizer.kind} tokenizer has no whole words to spell; take a model with "
             "kind word or spaced"
         )
-    return OpenWords(tokenizer._backend, lowercase=tokenizer.lowercase)
+    options = {"lowercase": tokenizer.lowercase, "segmenter": tokenizer.segmenter}
+    return OpenWords(tokenizer._undivided, **options)

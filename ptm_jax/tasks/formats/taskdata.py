@@ -267,7 +267,8 @@ class TaskExamples(slots.Examples):
             # without fields that older data do not have
             "tokenizer": repr(tokenizer)
             .replace(", min_count=1,", ",")
-            .replace(", sampling=1.0", ""),
+            .replace(", sampling=1.0", "")
+            .replace(", segmenter=None", ""),
         }
         if fetched.is_corpus(fetched.corpus(folder)):
             prepared = store.open_corpus(folder)

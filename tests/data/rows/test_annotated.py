@@ -137,7 +137,9 @@ def test_words_are_those_of_a_segmenter(monkeypatch):
             text
         ]
 
-    monkeypatch.setitem(sys.modules, "rjieba", types.SimpleNamespace(cut=cut))
+    fake = types.ModuleType("rjieba")
+    fake.cut = cut
+    monkeypatch.setitem(sys.modules, "rjieba", fake)
     kind = Annotated(fields=("word_starts",), segmenter="rjieba")
     words = np.array([0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0], bool)
     tokens = np.array([3, 4, 5, 6, 7, 8, 9, 10, 7, 8], np.int32)
