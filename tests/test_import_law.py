@@ -53,7 +53,7 @@ SAME = {
     "linked_text", "lstm", "luke", "memories", "mobilebert", "modernbert", "paragraph_vectors",
     "prepare",
     "recurrent", "roformer", "sentence_pairs", "sentence_trees", "seq2seq", "side", "skip_thought",
-    "subgraphs", "t5", "tree_lstm", "trees", "triples", "windows", "xlnet",
+    "subgraphs", "t5", "tree_lstm", "trees", "triples", "windows", "xlnet", "xmod",
 }  # fmt: skip
 HEAVY = {"tensorflow", "torch", "transformers"}
 

@@ -108,14 +108,14 @@ def leaves(
                 "tensors in all"
             )
         counts = itertools.product(*(range(n) for n in shape[: line.depth]))
-        names = tuple(_counted(name, count) for count in counts)
+        names = tuple(_counted(name, count, line.members) for count in counts)
         leaf_of[path] = Leaf(path, tuple(shape), line, part, names)
     return leaf_of, tuple(unmatched)
 
 
-def _counted(name: str, count: tuple[int, ...]) -> str:
+def _counted(name: str, count: tuple[int, ...], members: tuple[str, ...] = ()) -> str:
     for mark, number in zip(("{i}", "{j}"), count, strict=False):
-        name = name.replace(mark, str(number))
+        name = name.replace(mark, members[number] if members and mark == "{j}" else str(number))
     return name
 
 

@@ -43,6 +43,7 @@ class Line:
             scale and zeros for a bias (ModernBERT's first norm)
     shape   the published shape of a plain line, if it differs from ours by axes of size 1 or by a
             flattening; -1 as in numpy
+    members the published names on the axis `{j}` in place of numbers (X-MOD's languages)
     """
 
     ours: str
@@ -55,6 +56,7 @@ class Line:
     rows: tuple[int, int] | None = None
     first: int = 0
     shape: tuple[int, ...] | None = None
+    members: tuple[str, ...] = ()
 
     @property
     def depth(self) -> int:

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from ptm_jax.core import slots
 from ptm_jax.core.batch import rows_of, segments_of
 from ptm_jax.core.types import Batch, Visibility
-from ptm_jax.nn.embeddings.summed import types_of
+from ptm_jax.nn.adapter_layers import adapted_languages
+from ptm_jax.nn.embeddings.summed import languages_of, types_of
 from ptm_jax.nn.layers import Context
 
 
@@ -27,6 +28,14 @@ class Embedded(slots.Encoder, nn.Module):
 
     def table(self):
         return self.embed.table()
+
+
+def read_languages(encoder: slots.Encoder) -> int:
+    """Returns the number of languages that `language_ids` may name (0: none), which have
+    vectors or adapters of their own."""
+    return max(
+        languages_of(encoder.embeddings), *map(adapted_languages, encoder.stacks.values()), 0
+    )
 
 
 class Stacked(Embedded):
@@ -70,6 +79,7 @@ def context_of(batch: Batch, direction: slots.Direction, train: bool) -> Context
         positions=batch.get("positions", places),
         places=batch.get("places"),
         k_places=batch.get("places"),
+        languages=batch.get("language_ids"),
         step=batch.get("step"),
         train=train,
     )

@@ -19,13 +19,13 @@ from ptm_jax.convert.config import Config
 from ptm_jax.core import paths, slots
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.types import Params, Vocab
+from ptm_jax.encoders.context import read_languages
 from ptm_jax.encoders.transformer.seq2seq import is_pair
 from ptm_jax.inference import head_scores, html_tables, inputs
 from ptm_jax.inference.forward_pass import forward
 from ptm_jax.inference.layerwise import layerwise
 from ptm_jax.inference.outputs import Output
 from ptm_jax.nn.attention.multihead import with_maps
-from ptm_jax.nn.embeddings.summed import languages_of
 from ptm_jax.nn.heads.task_heads import readings_of
 
 
@@ -236,7 +236,7 @@ class ArrayModel:
             return inputs.fields_of(
                 self.examples, self.vocab, fields or {}, {}, inputs.shape_of(None, fields)
             )
-        if language_ids is None and languages_of(encoder.embeddings) and self._language is not None:
+        if language_ids is None and read_languages(encoder) and self._language is not None:
             language_ids = np.full(np.shape(input_ids), self._language)
         batch = inputs.batch_of(
             encoder,
@@ -265,7 +265,7 @@ class ArrayModel:
     def _language(self) -> int | None:
         """The language of the published config. Without one, a line on stderr, once for a model."""
         language = self.published("lang_id", int, None)
-        count = languages_of(self.module.encoder.embeddings)
+        count = read_languages(self.module.encoder)
         if language is None:
             names = ", ".join(
                 f"{name} {i}"

@@ -10,10 +10,11 @@ import numpy as np
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.reading import check_unicode, shown
 from ptm_jax.core.types import Vocab
+from ptm_jax.encoders.context import read_languages
 from ptm_jax.inference import steady
 from ptm_jax.inference.decoding.settings import bucket
 from ptm_jax.inference.steady import SHORTEST as SHORTEST
-from ptm_jax.nn.embeddings.summed import languages_of, reads_neighbours
+from ptm_jax.nn.embeddings.summed import reads_neighbours
 from ptm_jax.objectives.text.text_traits import NeighbourDecoders
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def batch_of(
             "language_ids",
             "language_ids",
             language_ids,
-            max(1, languages_of(embed)),
+            max(1, read_languages(encoder)),
             "the languages",
         ),
     ):

@@ -23,8 +23,8 @@ import jax.numpy as jnp
 from ptm_jax.core import slots, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.towers import Tower
+from ptm_jax.encoders.context import read_languages
 from ptm_jax.kernels import integers
-from ptm_jax.nn.embeddings.summed import languages_of
 
 if TYPE_CHECKING:
     from ptm_jax.inference.pretrained import Pretrained
@@ -59,7 +59,7 @@ def graph(model: Pretrained, arithmetic: integers.Arithmetic = "int8") -> Graph:
     if (
         model.pair
         or encoder.embeddings is None
-        or languages_of(encoder.embeddings)
+        or read_languages(encoder)
         or model.examples.alphabet is not None
     ):
         raise UserError(

@@ -1,8 +1,9 @@
-"""Small networks for the slots of a block: bottleneck adapters and projected attention."""
+"""Small networks for the slots of a block: bottleneck adapters, those of a language, and projected
+attention."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import flax.linen as nn
 
@@ -10,9 +11,9 @@ from ptm_jax.core import slots
 from ptm_jax.core.precision import Precision
 from ptm_jax.kernels.attention import attention
 from ptm_jax.kernels.choice import Impl
-from ptm_jax.nn.blocks import Block
-from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.nn.layers import Activation, Context, Dense, Identity, activate
+from ptm_jax.nn.blocks import Block, Stack
+from ptm_jax.nn.initializers import TruncatedNormal, Zeros
+from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, Identity, activate
 
 
 class BottleneckAdapter(nn.Module):
@@ -110,3 +111,81 @@ class FlankedBlock(Block):
 
     def _fed(self, x, inputs, context: Context):
         return super()._fed(x, inputs, context) + self.beside(inputs, context)
+
+
+class DenseByLanguage(nn.Module):
+    """x_b W[n_b] + c[n_b] for x [B, L, D] and the language n_b of each row: [B, L, features].
+
+    Kernels W [E, D, features] and biases c [E, features] of E `languages`. `numbers` [B] are the
+    languages of the rows; None: the first one.
+    """
+
+    logical_axes = {"kernel": (None, "width", None), "bias": (None, None)}
+
+    languages: int
+    features: int
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    @nn.compact
+    def __call__(self, x, numbers=None):
+        shape = self.languages, x.shape[-1], self.features
+        kernel = self.param("kernel", self.initializer, shape)
+        bias = self.param("bias", Zeros(), (self.languages, self.features))
+        if numbers is None:
+            return self.precision.dense(x, kernel[0]) + bias[0].astype(self.precision.dtype)
+        product = self.precision.einsum("bld,bdf->blf", x, kernel[numbers])
+        return product + bias[numbers][:, None].astype(product.dtype)
+
+
+class LanguageAdapters(nn.Module):
+    """W_up[n] g(W_down[n] x + b[n]) + b'[n] for x [B, L, D] of rows in the languages n [B].
+
+    Pfeiffer et al. 2022, arXiv 2205.06266, section 3.1 (X-MOD): one of E `languages` serves a whole
+    row, that of its first token; the first language where the batch names none.
+    """
+
+    logical_axes = {"expand/kernel": (None, None, "width"), "expand/bias": (None, "width")}
+
+    languages: int
+    width: int
+    activation: Activation = "gelu"
+    initializer: Any = TruncatedNormal()
+    precision: Precision = Precision()
+
+    @nn.compact
+    def __call__(self, x, context: Context):
+        numbers = None if context.languages is None else context.languages[:, 0]
+
+        def dense(features, name):
+            options = {"initializer": self.initializer, "precision": self.precision}
+            return DenseByLanguage(self.languages, features, name=name, **options)
+
+        inner = activate(self.activation, dense(self.width, "reduce")(x, numbers))
+        return dense(x.shape[-1], "expand")(inner, numbers)
+
+
+class LanguageBlock(Block):
+    """A block that ends with `adapters` of the row's language (X-MOD): h + adapters(LayerNorm(h)).
+
+    h is the sum with the feed-forward branch. `adapter_norm` is the norm before the adapters; None:
+    the block's own `ffn_norm` once more. `residual` "normed" adds the normed states in place of h.
+    With norm="post" the `ffn_norm` follows.
+    """
+
+    adapters: nn.Module = Identity()
+    adapter_norm: nn.Module | None = None
+    residual: Literal["normed", "plain"] = "normed"
+
+    def _joined(self, x, context: Context):
+        normed = (self.ffn_norm if self.adapter_norm is None else self.adapter_norm)(x)
+        base = normed if self.residual == "normed" else x
+        branch = Dropout(self.dropout)(self.adapters(normed, context), context)
+        return super()._joined(base + branch, context)
+
+
+def adapted_languages(stack: slots.Layered) -> int:
+    """Returns the number of languages that the layers of a stack have adapters of (0: none)."""
+    block = stack.block if isinstance(stack, Stack) else None
+    adapters = block.adapters if isinstance(block, LanguageBlock) else None
+    return adapters.languages if isinstance(adapters, LanguageAdapters) else 0

@@ -98,23 +98,20 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x, context: Context, cache=None, source=None):
-        pre, post = self.norm == "pre", self.norm == "post"
+        pre = self.norm == "pre"
         inputs = self._normed(x, context) if pre else x
         cache, *across = cache if isinstance(cache, tuple) else (cache,)
         source = self.attention_norm(source) if pre and source is not None else source
         branch, probabilities, cache = self.attention(inputs, context, source=source, cache=cache)
         branch = self.after_attention(Dropout(self.dropout)(branch, context), context)
-        x = stream(self.attention_norm(x + branch) if post else x + branch)
+        x = stream(self.attention_norm(x + branch) if self.norm == "post" else x + branch)
         x = self.cross(x, context, *across)
         if isinstance(x, tuple):
             x, between, cross_cache = x
-            probabilities, cache = (
-                (probabilities, between),
-                (cache, cross_cache) if across else cache,
-            )
-        branch = self._fed(x, inputs, context)
-        x = stream(self.ffn_norm(x + branch) if post else x + branch)
-        return x, probabilities, cache
+            probabilities = probabilities, between
+            cache = (cache, cross_cache) if across else cache
+        total = x + self._fed(x, inputs, context)
+        return stream(self._joined(total, context)), probabilities, cache
 
     def _normed(self, x, context: Context):
         """Returns the inputs of the attention of norm="pre"."""
@@ -122,8 +119,12 @@ class Block(nn.Module):
 
     def _fed(self, x, inputs, context: Context):
         """Returns the feed-forward branch for x. `inputs` are the inputs of the attention."""
-        branch = self.ffn(self.ffn_norm(x) if self.norm == "pre" else x, context)
-        return self.after_ffn(Dropout(self.dropout)(branch, context), context)
+        x = self.ffn(self.ffn_norm(x) if self.norm == "pre" else x, context)
+        return self.after_ffn(Dropout(self.dropout)(x, context), context)
+
+    def _joined(self, x, context: Context):
+        """Returns the block's result for x, the sum with the feed-forward branch."""
+        return self.ffn_norm(x) if self.norm == "post" else x
 
 
 class Recurrence(nn.Module):

@@ -93,6 +93,7 @@ class Context:
     places      [1 or B, Lq] and k_places [1 or B, Lk]: places of the tokens, for relative
                 positions. None: consecutive, with the last query at the last key
     types       [B, Lk] sentence types of the keys, the last Lq for the queries (XLNet); or None
+    languages   [B, Lq] numbers of the languages of the tokens, or None
     step        scalar training step, or None
     train       whether dropout and other noise are on
     source      [B, Ls, D] input of a decoder's cross-attention, with source_visibility; or None
@@ -107,6 +108,7 @@ class Context:
     places: Any = None
     k_places: Any = None
     types: Any = None
+    languages: Any = None
     step: Any = None
     source: Any = None
     source_visibility: Visibility | None = None

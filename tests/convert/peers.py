@@ -39,8 +39,9 @@ LIVE = [
 
 IGNORED = -100
 ROWS, CHOICES = 4, 2
-WORDS = ("input_ids", "attention_mask", "token_type_ids", "task_type_ids", "langs", "mc_token_ids")
+WORDS = ("input_ids", "attention_mask", "token_type_ids", "task_type_ids", "langs", "lang_ids")
 WORDS += (
+    "mc_token_ids",
     "decoder_input_ids",
     "decoder_attention_mask",
     "encoder_hidden_states",
@@ -399,6 +400,8 @@ def _batch(encoder, given):
     for name, ours in (("langs", "language_ids"), ("task_type_ids", "task_type_ids")):
         if name in given:
             batch[ours] = np.pad(given[name], ((0, 0), (0, width - given[name].shape[1])))
+    if "lang_ids" in given:  # of a row
+        batch["language_ids"] = np.repeat(given["lang_ids"][:, None], width, 1)
     for name, ours in (
         ("encoder_hidden_states", "source_states"),
         ("encoder_attention_mask", "source_segments"),

@@ -47,6 +47,8 @@ SIZES |= dict.fromkeys(("albert", "electra", "mobilebert"), NARROW) | dict.fromk
     ("xlm", "flaubert"), XLM
 )
 SIZES |= dict.fromkeys(("t5", "mt5"), T5) | dict.fromkeys(("bart", "mbart", "pegasus"), BART)
+SIZES |= dict.fromkeys(("xlm-roberta-xl", "xmod"), BERT) | {"m2m_100": BART}
+SIZES["marian"] = dict(BART, pad_token_id=60, decoder_start_token_id=60)
 SIZES |= dict.fromkeys(("openai-gpt", "gpt2", "ctrl"), GPT)
 SIZES["modernbert"] = dict(
     vocab_size=61, hidden_size=8, num_hidden_layers=4, num_attention_heads=2, intermediate_size=12
@@ -206,6 +208,17 @@ ODD["roformer"] = {
     "tie_word_embeddings": False,
     "num_labels": 5,
 }
+ODD["xlm-roberta-xl"] = {**HEADS, "is_decoder": True, "add_cross_attention": True}
+ODD["xmod"] = {
+    **HEADS,
+    "languages": ["en_XX", "de_DE", "sw"],
+    "adapter_reduction_factor": 4,
+    "adapter_layer_norm": True,
+    "ln_before_adapter": False,
+    "pre_norm": True,
+}
+ODD["m2m_100"] = {"activation_function": "gelu", "scale_embedding": False, "pad_token_id": 3}
+ODD["marian"] = {"scale_embedding": True, "encoder_layerdrop": 0.1, "eos_token_id": 5}
 ODD["mobilebert"] |= {
     "classifier_activation": False,
     "layer_norm_eps": 1e-6,

@@ -4,6 +4,7 @@ mBART and PEGASUS have norms before the branches, PEGASUS also fixed sinusoids."
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +21,7 @@ from ptm_jax.data.tokenizers.published_pieces import LANGUAGES
 from ptm_jax.encoders.transformer.seq2seq import EncoderDecoder
 from ptm_jax.encoders.transformer.transformer import Transformer, transformer
 from ptm_jax.nn.attention.multihead import CrossAttention
-from ptm_jax.nn.embeddings.summed import SinusoidTable, SlotPositions
+from ptm_jax.nn.embeddings.summed import Positions, SinusoidTable, SlotPositions
 from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layerdrop import dropped, skip_of
@@ -32,7 +33,7 @@ OFFSET, EPS = 2, 1e-5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BartKind:
-    """The differences between the three families.
+    """The differences between the families of BART's layers.
 
     prefix      prefix of the class names
     parent      parent record in the catalogue
@@ -42,8 +43,9 @@ class BartKind:
     special     default special ids
     labels      default number of classes
     start       default start token of the decoder
-    old         fields of files from the time when the three families were one class, with the only
-                supported value
+    bias        bias of the vocabulary head of the pair
+    generator   end of the name of the class that generates
+    defaults    values of fields that a config.json lacks
     """
 
     prefix: str
@@ -56,9 +58,14 @@ class BartKind:
     )
     labels: int = 2
     start: int | Literal["last"] = 2
+    bias: bool | Literal["fixed"] = "fixed"
+    generator: str = "ForConditionalGeneration"
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def old(self) -> dict[str, bool]:
+        """Fields of files from the time when the families were one class, with the only supported
+        value."""
         return {
             "normalize_before": self.pre,
             "add_final_layer_norm": self.pre,
@@ -69,11 +76,10 @@ class BartKind:
     @property
     def heads(self) -> dict[str, tuple[str, ...]]:
         texts = () if self.waves else ("ForSequenceClassification", "ForQuestionAnswering")
-        return classes(
-            self.prefix, {"ForConditionalGeneration": ("lm",), "ForCausalLM": ("lm",)}, texts
-        )
+        return classes(self.prefix, {self.generator: ("lm",), "ForCausalLM": ("lm",)}, texts)
 
     def build(self, config: Config, architecture: str) -> System:
+        config = config.filled(**self.defaults)
         for name, only in self.old.items():
             config.refuse(name, only, f"{self.prefix} has it {only}")
         tied, init = (
@@ -90,7 +96,7 @@ class BartKind:
         vocab = core.embed.vocab
         lm = LMHead(
             vocab=None if tied else vocab,
-            bias=False if alone else "fixed",
+            bias=False if alone else self.bias,
             tied=tied,
             initializer=init,
         )
@@ -113,12 +119,6 @@ class BartKind:
         width, heads = config.positive("d_model"), config.positive(f"{side}_attention_heads")
         if width % heads:
             raise ValueError(f"d_model {width} is not a multiple of {side}_attention_heads {heads}")
-        limit = config.positive("max_position_embeddings")
-        if self.waves and limit * width > config.largest:
-            raise ValueError(
-                f"max_position_embeddings {limit} x d_model {width} is too large a table for "
-                "its tensors"
-            )
         init = Normal(config("init_std", float, 0.02))
         core = transformer(
             vocab=vocab_of(config, **self.special),
@@ -126,9 +126,7 @@ class BartKind:
             width=width,
             heads=heads,
             hidden=config.positive(f"{side}_ffn_dim"),
-            positions=SinusoidTable(limit)
-            if self.waves
-            else SlotPositions(limit + OFFSET, OFFSET, init),
+            positions=self.positions(config, width, init),
             norm="pre" if self.pre else "post",
             eps=EPS,
             activation=config.one_of("activation_function", ACTIVATIONS, "gelu"),
@@ -153,6 +151,19 @@ class BartKind:
             core,
             {"stack.block": dropped(core.stack.block, config(f"{side}_layerdrop", float, 0.0))},
         )
+
+    def positions(self, config: Config, width: int, init: Normal) -> Positions:
+        """Returns the positions of a half of `width` features. Raises ValueError for a fixed table
+        that is too large."""
+        limit = config.positive("max_position_embeddings")
+        if not self.waves:
+            return SlotPositions(limit + OFFSET, OFFSET, init)
+        if limit * width > config.largest:
+            raise ValueError(
+                f"max_position_embeddings {limit} x d_model {width} is too large a table for "
+                "its tensors"
+            )
+        return SinusoidTable(limit)
 
     def lines(self, config: Config, architecture: str) -> tuple[Line, ...]:
         tied = config("tie_word_embeddings", bool, True)
@@ -277,20 +288,28 @@ KINDS = {
     ),
 }
 
-for name, kind in KINDS.items():
-    families.add(
-        Family(
-            model_type=name,
-            build=kind.build,
-            lines=kind.lines,
-            config=kind.config,
-            root="model.",
-            heads=kind.heads,
-            ties=dict.fromkeys((*TABLES, "lm_head.weight"), "model.shared.weight"),
-            ignore=(*IGNORE, *WAVES) if kind.waves else IGNORE,
-            fill={"model.shared.weight": TABLES, **dict.fromkeys(TABLES, ("model.shared.weight",))},
-            constants=kind.constants,
-            completed=completed,
-            halves=(f"{kind.prefix}ForCausalLM",),
-        )
+
+def family(name: str, kind: BartKind, **rules: Any) -> Family:
+    """Returns the family of a kind, with `rules` in place of its own."""
+    rules = {
+        "heads": kind.heads,
+        "ties": dict.fromkeys((*TABLES, "lm_head.weight"), "model.shared.weight"),
+        "ignore": (*IGNORE, *WAVES) if kind.waves else IGNORE,
+        "fill": {"model.shared.weight": TABLES, **dict.fromkeys(TABLES, ("model.shared.weight",))},
+        "constants": kind.constants,
+        "completed": completed,
+        "halves": (f"{kind.prefix}ForCausalLM",),
+        **rules,
+    }
+    return Family(
+        model_type=name,
+        build=kind.build,
+        lines=kind.lines,
+        config=kind.config,
+        root="model.",
+        **rules,
     )
+
+
+for name, kind in KINDS.items():
+    families.add(family(name, kind))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ptm_jax.convert import table
@@ -63,8 +63,13 @@ def encoder(config: Config) -> Transformer:
 
 
 def build(
-    parent: System, heads: Mapping[str, tuple[str, ...]], config: Config, architecture: str
+    parent: System,
+    heads: Mapping[str, tuple[str, ...]],
+    config: Config,
+    architecture: str,
+    encoder: Callable[[Config], Transformer] = encoder,
 ) -> System:
+    """Returns the parent's record with the encoder of a config and the heads of a class."""
     core, hidden = encoder(config), config("hidden_dropout_prob", float, 0.1)
     init, mlm = (
         core.embed.initializer,
@@ -101,6 +106,11 @@ def config(system: System) -> dict[str, Any]:
 
 BIASES = ("lm_head.bias", "lm_head.decoder.bias")
 """Names of the bias. A tied head has one bias; files of some versions use the other name."""
+TIES = {
+    "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+    BIASES[1]: BIASES[0],
+}
+FILL = {BIASES[0]: BIASES[1:], BIASES[1]: BIASES[:1]}
 
 for kind, prefix, parent in (
     ("roberta", "Roberta", PARENT),
@@ -116,10 +126,7 @@ for kind, prefix, parent in (
             config=config,
             root="roberta.",
             heads=heads,
-            ties={
-                "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
-                BIASES[1]: BIASES[0],
-            },
-            fill={BIASES[0]: BIASES[1:], BIASES[1]: BIASES[:1]},
+            ties=TIES,
+            fill=FILL,
         )
     )

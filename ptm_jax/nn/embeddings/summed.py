@@ -125,6 +125,30 @@ class SinusoidTable(Positions):
         return jnp.asarray(self.waves(width))[positions]
 
 
+class TokenSinusoids(SinusoidTable):
+    """The fixed positions of fairseq (M2M100): the rates are 10000^(-i / (D/2 - 1)).
+
+    Tokens are counted from the row `offset` on, and the row before it, of padding, has zeros. All
+    of it is computed in float32, as there.
+    """
+
+    offset: int = 2
+    counts_tokens = True
+
+    def waves(self, width):
+        """Returns the table [limit + offset, D] float32; the last column is 0 if D is odd."""
+        half = width // 2
+        step = np.float32(np.log(10000.0) / (half - 1))
+        rates = np.exp(np.arange(half, dtype=np.float32) * -step)
+        angles = np.arange(self.limit + self.offset, dtype=np.float32)[:, None] * rates
+        table = np.concatenate([np.sin(angles), np.cos(angles)], -1)
+        table[self.offset - 1] = 0
+        return np.pad(table, ((0, 0), (0, width % 2)))
+
+    def __call__(self, positions, width):
+        return super().__call__(positions + self.offset, width)
+
+
 class Embeddings(slots.Embedding, nn.Module):
     """Maps ids [B, L] to the sum [B, L, D] of token vectors, positions and `parts`.
 
