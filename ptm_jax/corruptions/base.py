@@ -36,6 +36,24 @@ class Chain(slots.Composition):
         return next(filter(None, (part.refusal(system) for part in slots.parts_of(self))), None)
 
 
+class UnequalChoice(slots.Corruption):
+    """Trait: a corruption that predicts some words more often than their share of the text."""
+
+    def word_weights(self, counts: np.ndarray) -> np.ndarray:
+        """Returns the relative rate at which a token of each word is predicted, [V] float64, for
+        words that the training text has `counts` [V] times."""
+        raise NotImplementedError
+
+
+def word_weights(value: object, counts: np.ndarray) -> np.ndarray:
+    """Returns the product of the `word_weights` of a corruption's parts, [V]; 1 for the others."""
+    weights = np.ones(len(counts))
+    for part in () if value is None else slots.parts_of(value):
+        if isinstance(part, UnequalChoice):
+            weights = weights * part.word_weights(counts)
+    return weights
+
+
 def is_special(ids: Array, vocab: Vocab) -> Array:
     """Returns True where an id is a special token of the vocabulary."""
     special_ids = jnp.zeros(ids.shape, bool)

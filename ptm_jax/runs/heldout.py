@@ -157,7 +157,7 @@ def report(objective: str, request: evaluations.Request) -> evaluations.Report:
     ):
         measured = measure(run, config, text, split, request.batches)
         baseline = evaluation.unigram_baseline(
-            corpus.counts("train"), text.counts(split), corpus.uncounted
+            corpus.counts("train"), text.counts(split), corpus.uncounted, config.system.corruption
         )
     metrics = dict(measured.metrics)
     for nats, name in PERPLEXITIES.items():

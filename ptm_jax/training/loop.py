@@ -98,7 +98,7 @@ class Training:
         self.ended, self.parts, self.returned, self.barren = False, {}, None, 0
         self.delay: arrivals.Delay | None = None
         self.baseline = evaluation.unigram_baseline(
-            corpus.counts("train"), heldout, corpus.uncounted
+            corpus.counts("train"), heldout, corpus.uncounted, config.system.corruption
         )
         self.stable = schedules.stable_steps(self.recipe.schedule, self.recipe.steps)
         self.checkpoints = Checkpoints(workdir, config.keep)

@@ -7,11 +7,13 @@ import pytest
 
 from ptm_jax.core.errors import Advised
 from ptm_jax.core.types import Vocab
+from ptm_jax.corruptions.base import Chain
 from ptm_jax.corruptions.cross_lingual import CrossLingual, LanguageTokens, RecoveredWords
 from ptm_jax.corruptions.masking.noise import TokenDeletion
 from ptm_jax.corruptions.masking.token import CountedMasking
 from ptm_jax.nn.embeddings.recovery import WordRecovery
 from ptm_jax.statistics.counts import Counts
+from ptm_jax.training.logs.evaluation import unigram_baseline
 from support import corrupting
 from support.corrupting import VOCAB
 
@@ -61,6 +63,24 @@ def test_rare_words_are_masked_more_often_and_the_number_is_exact():
             chosen = rng.choice(places, int(used[row]), replace=False, p=weights / weights.sum())
             drawn, total = drawn + rare[row][chosen].sum(), total + len(chosen)
     assert abs(share - drawn / total) < 3 * (0.25 / total) ** 0.5
+
+
+def test_the_baseline_of_unequal_choices_is_the_best_guess_of_the_words_that_are_predicted():
+    """The guess by the labels' own shares is their entropy, which no constant guess can pass."""
+    rng, power = np.random.default_rng(1), 0.7
+    ids = np.minimum(7 + rng.zipf(1.5, (4_000, 128)), 399)
+    counts = np.bincount(ids.reshape(-1), minlength=400)
+    value = CountedMasking(vocab=VOCAB, rate=0.15, power=power, counts=Counts().filled(counts))
+    batch = {"input_ids": jnp.asarray(ids), "segment_ids": jnp.ones(ids.shape, jnp.int32)}
+    out = numpied(value, batch)
+    labels = out["mlm_labels"][out["mlm_weights"] > 0]
+    share = np.bincount(labels, minlength=400) / len(labels)
+    entropy = -(share[share > 0] @ np.log(share[share > 0]))
+    weighed = unigram_baseline(counts, counts, VOCAB.specials, value)
+    assert abs(weighed - entropy) < 0.02 * entropy
+    assert weighed > unigram_baseline(counts, counts, VOCAB.specials) * 1.1
+    chained = Chain(parts=(TokenDeletion(vocab=VOCAB, rate=0.1), value))
+    assert unigram_baseline(counts, counts, VOCAB.specials, chained) == weighed
 
 
 def test_a_language_token_ends_the_source_and_begins_the_target():

@@ -17,6 +17,7 @@ from ptm_jax.core.batch import rows_of, segments_of
 from ptm_jax.core.streams import named
 from ptm_jax.core.types import Array, Batch, Step, Vocab
 from ptm_jax.corruptions.base import (
+    UnequalChoice,
     best,
     budget,
     capacity,
@@ -66,7 +67,7 @@ class TokenMasking(slots.Corruption):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CountedMasking(TokenMasking):
+class CountedMasking(TokenMasking, UnequalChoice):
     """Masks ceil(rate * n) tokens of a row of n, drawn without replacement; rare words more often.
 
     A word that the training text has c times has the weight c^-power (Lample and Conneau 2019,
@@ -82,10 +83,28 @@ class CountedMasking(TokenMasking):
         if self.power < 0:
             raise ValueError(f"power is {self.power}; expected at least 0")
 
+    def word_weights(self, counts):
+        """Returns the share of a word's tokens that is masked, [V]; exact for long rows, and
+        within 2% of the loss for rows of 128 tokens.
+
+        The draw is a race of exponential clocks with the rates w: in a long row all tokens whose
+        clock is below one time t are masked, a share 1 - exp(-w t) of each word's.
+        """
+        weights = self._weights(counts)
+        low, high = 0.0, 40 / weights.min(initial=1.0)
+        for _ in range(60):  # bisection for the time at which the share of all tokens is the rate
+            middle = (low + high) / 2
+            masked = counts @ -np.expm1(-middle * weights)
+            low, high = (middle, high) if masked < self.rate * counts.sum() else (low, middle)
+        return -np.expm1(-high * weights)
+
+    def _weights(self, counts):
+        return np.maximum(counts, 1.0) ** -self.power
+
     def __call__(self, key: Array, batch: Batch) -> Batch:
         ids, rows, length = batch["input_ids"], rows_of(batch), batch["input_ids"].shape[1]
         limit = capacity(length, self.rate)
-        weights = -self.power * np.log(np.maximum(self.counts.values, 1.0))
+        weights = np.log(self._weights(self.counts.values))
         # The largest of log w + Gumbel noise are a draw without replacement by the weights w.
         noise = -jnp.log(-jnp.log(draws(named(key, "choose"), rows, length) + 1e-20) + 1e-20)
         allowed = maskable(batch, self.vocab)

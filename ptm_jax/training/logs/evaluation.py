@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from ptm_jax.core.types import Batch, Ratio
+from ptm_jax.corruptions.base import word_weights
 from ptm_jax.mesh import rules as tables
 
 if TYPE_CHECKING:
@@ -84,14 +85,18 @@ def evaluate(
     return total.close()[0], rows
 
 
-def unigram_baseline(train: np.ndarray, text: np.ndarray, specials: Iterable[int] = ()) -> float:
+def unigram_baseline(
+    train: np.ndarray, text: np.ndarray, specials: Iterable[int] = (), corruption: object = None
+) -> float:
     """Returns a text's nats per token under the training text's add-one unigram distribution.
 
     `train` and `text` are counts [V]; `specials` are left out. This is the loss of a model that
-    predicts only word frequencies. NaN for a text without tokens."""
+    predicts only word frequencies: of the words that `corruption` predicts, where it predicts some
+    more often (`corruptions.base.word_weights`). NaN for a text without tokens."""
     keep = np.ones(len(train), bool)
     keep[list(specials)] = False
-    train, text = train[keep] + 1.0, np.asarray(text, np.float64)[keep]
+    weights = word_weights(corruption, train)[keep]
+    train, text = (train[keep] + 1.0) * weights, np.asarray(text, np.float64)[keep] * weights
     if text.sum() == 0:
         return float("nan")
     return float(-(text / text.sum()) @ np.log(train / train.sum()))

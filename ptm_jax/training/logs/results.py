@@ -76,7 +76,9 @@ def finished(config: Experiment, workdir: Path, progress: Callable | None = None
     ):
         return None
     workdirs.check_tokenizer(workdir, wanted)
-    baseline = evaluation.unigram_baseline(corpus.counts("train"), text, corpus.uncounted)
+    baseline = evaluation.unigram_baseline(
+        corpus.counts("train"), text, corpus.uncounted, config.system.corruption
+    )
     compared = slots.objective(config.system.objective).baseline
     result = Result(
         workdir,
