@@ -26,7 +26,7 @@ def frequencies_of_masks(power=0.5):
 
 
 # BertForPreTraining, XLMWithLMHeadModel (249 and 570 million in the paper),
-# XLMRobertaForMaskedLM, XLMRobertaXLForMaskedLM and MBartForConditionalGeneration.
+# XLMRobertaForMaskedLM, XLMRobertaXLForMaskedLM, XmodForMaskedLM and MBartForConditionalGeneration.
 XLM_LAYER = 4 * 1_024 * 1_025 + 2 * 4 * 1_024**2 + 5 * 1_024 + 4 * 1_024
 XLM_WIDE = 4 * 1_280 * 1_281 + 2 * 4 * 1_280**2 + 5 * 1_280 + 4 * 1_280
 SIZES = {
@@ -41,6 +41,8 @@ SIZES = {
     "xlm_r_xl": 3_482_741_760,
     "xlm_r_xxl": 10_712_994_816,
     "mbart25": 610_851_840,
+    "xmod_base": 852_723_858,
+    "xmod_large_prenorm": 2_601_562_258,
 }
 TRAINS = {
     "xlm_mini": [(frequencies_of_masks(), 0.3)],
@@ -48,5 +50,6 @@ TRAINS = {
     "xlm_clm_mini": [(unigram("nll"), 0.3)],
     "xlm_r_mini": [(unigram("mlm_nll"), 0.1)],
     "mbart_mini": [(unigram("nll"), 0.3)],
+    "xmod_mini": [(unigram("mlm_nll"), 0.1)],
 }
 TEXT = {"xlm_mini": "language:de-en=mt/multi30k/train"}
