@@ -3,8 +3,8 @@
 `grown` adds words of a domain to the vocabulary of a published checkpoint: to the pieces of a
 vocab.txt (BERT, ELECTRA, DistilBERT, MiniLM), else to the added tokens of a tokenizer.json
 (ModernBERT). A new word is the mean of its old pieces (further pre-training, survey section 5.3;
-Tai et al. 2020; Yao et al. 2021). `expanded` adds the words of a table of word
-vectors to a vocabulary of whole words (skip-thought).
+Tai et al. 2020; Yao et al. 2021). `assembled` changes to another vocabulary. `expanded` adds the
+words of a table of word vectors to a vocabulary of whole words (skip-thought).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import dataclasses
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 WORD = re.compile(r"\w+")
 UNUSED = re.compile(r"(\[unused_?\d+\]|<unused_?\d+>)")
+_VOCABULARIES = frozenset({"vocab.txt", "tokenizer.json"})
 MULTIPLE = 64
 """A vocabulary padded to a multiple of this stays one."""
 
@@ -56,7 +57,7 @@ def grown(model: Any, words: Sequence[str]) -> Any:
     Existing pieces are kept. Raises UserError."""
     tokenizer = model.tokenizer
     files = {} if tokenizer is None or tokenizer.published is None else tokenizer.published.files
-    if not {"vocab.txt", "tokenizer.json"} & set(files):
+    if not _VOCABULARIES & {*files}:
         raise UserError(
             f"{model.system.name} has no vocabulary (vocab.txt or tokenizer.json) that words could "
             "be added to"
@@ -81,6 +82,69 @@ def grown(model: Any, words: Sequence[str]) -> Any:
     if old % MULTIPLE == 0:
         size = -(-size // MULTIPLE) * MULTIPLE
     vocab = dataclasses.replace(larger.vocab, size=size)
+
+    def fill(table: np.ndarray) -> np.ndarray:
+        table = np.concatenate([table, np.zeros((size - old, *table.shape[1:]), table.dtype)])
+        for index, word in zip(ids, new, strict=True):
+            table[index] = table[pieces_of[word]].mean(0)
+        return table
+
+    return _refilled(model, larger, vocab, fill)
+
+
+def assembled(model: Any, pieces: Sequence[str]) -> Any:
+    """Returns the `Pretrained` model with another WordPiece vocabulary, that of the lines of a
+    vocab.txt (RuBERT: Kuratov and Arkhipov 2019, arXiv 1905.07213, section 3).
+
+    A piece that the old vocabulary has keeps its rows, bit for bit; the rows of another are the
+    means of those of its old pieces, for "##abc" of pieces that go on a word. Deviation: a piece
+    with a character that no old piece has begins at the mean of all rows, which the paper does not
+    say. Raises UserError.
+    """
+    tokenizer = model.tokenizer
+    files = {} if tokenizer is None or tokenizer.published is None else tokenizer.published.files
+    if tokenizer is None or tokenizer.kind != "wordpiece" or not _VOCABULARIES & {*files}:
+        raise UserError(
+            f"{model.system.name} has no WordPiece vocabulary, whose pieces could be assembled"
+        )
+    pieces = list(pieces)
+    if doubled := [piece for piece, n in collections.Counter(pieces).items() if n > 1]:
+        raise UserError(f"the vocabulary has {doubled[0]!r} twice; leave one out")
+    if absent := sorted({*tokenizer.special_pieces} - {*pieces}):
+        raise UserError(f"the vocabulary has no piece {absent[0]}; add it as a line")
+    known = {piece: index for index, piece in enumerate(tokenizer.pieces)}
+    parts = [_cut(piece, known) for piece in pieces]
+    larger = _read(_renumbered(files, pieces))
+
+    def fill(table: np.ndarray) -> np.ndarray:
+        mean = table[: len(known)].mean(0)
+        rows = [table[i[0]] if len(i) == 1 else table[i].mean(0) if i else mean for i in parts]
+        return np.stack(rows).astype(table.dtype)
+
+    return _refilled(model, larger, larger.vocab, fill)
+
+
+def _cut(piece: str, known: Mapping[str, int]) -> list[int]:
+    """Returns the ids of the longest known pieces that spell a piece, from the left; [] where none
+    do. A known piece is itself."""
+    ids, text, mark = [], piece.removeprefix("##"), "##" if piece.startswith("##") else ""
+    if piece in known:
+        return [known[piece]]
+    while text:
+        sizes = range(len(text), 0, -1)
+        size = next((size for size in sizes if mark + text[:size] in known), None)
+        if size is None:
+            return []
+        ids.append(known[mark + text[:size]])
+        text, mark = text[size:], "##"
+    return ids
+
+
+def _refilled(
+    model: Any, tokenizer: Tokenizer, vocab: Vocab, fill: Callable[[np.ndarray], np.ndarray]
+) -> Any:
+    """Returns the model with another vocabulary: each table [V, ..] becomes `fill(table)`."""
+    old, size = model.vocab.size, vocab.size
     system = spec.respell(model.system, Vocab, vocab)
     shapes = flatten(towers.abstract(system.towers, checkpoint.example(system)))
 
@@ -92,19 +156,17 @@ def grown(model: Any, words: Sequence[str]) -> Any:
         ]
         axes = (
             axes
-            if size > old
+            if size != old
             else [axis for axis, length in enumerate(leaf.shape) if length == old][:1]
         )
         if not axes:
             return leaf
-        table = np.moveaxis(np.asarray(leaf), axes[0], 0)
-        table = np.concatenate([table, np.zeros((size - old, *table.shape[1:]), table.dtype)])
-        for index, word in zip(ids, new, strict=True):
-            table[index] = table[pieces_of[word]].mean(0)
-        return np.moveaxis(table, 0, axes[0])
+        return np.moveaxis(fill(np.moveaxis(np.asarray(leaf), axes[0], 0)), 0, axes[0])
 
     params = unflatten({path: rows(path, leaf) for path, leaf in flatten(model.params).items()})
-    return dataclasses.replace(model, system=system, params=params, tokenizer=larger, vocab=vocab)
+    return dataclasses.replace(
+        model, system=system, params=params, tokenizer=tokenizer, vocab=vocab
+    )
 
 
 def expanded(model: Any, table: WordTable) -> Any:
@@ -182,6 +244,36 @@ def _extended(tokenizer: Tokenizer, new: Sequence[str]) -> Any:
     """Returns the tokenizer with the words, read again from its files."""
     files = dict(tokenizer.published.files)
     files |= (_appended if "vocab.txt" in files else _added)(files, new)
+    return _read(files)
+
+
+def _renumbered(files: Mapping[str, bytes], pieces: Sequence[str]) -> dict[str, bytes]:
+    """Returns the files of a WordPiece tokenizer with other pieces."""
+    number = {piece: index for index, piece in enumerate(pieces)}
+    config = json.loads(files.get("tokenizer_config.json", b"{}"))
+    config.pop("added_tokens_decoder", None)
+    new = {"tokenizer_config.json": _bytes(config)} if config else {}
+    if "vocab.txt" in files:
+        new["vocab.txt"] = ("\n".join(pieces) + "\n").encode("utf8")
+    if "tokenizer.json" in files:
+        document = json.loads(files["tokenizer.json"])
+        document["model"]["vocab"] = number
+        document["added_tokens"] = [
+            {**token, "id": number[token["content"]]}
+            for token in document.get("added_tokens") or []
+            if token["content"] in number
+        ]
+        frame = document.get("post_processor") or {}
+        for token in frame.get("special_tokens", {}).values():
+            token["ids"] = [number[piece] for piece in token["tokens"]]
+        for name in ("sep", "cls"):  # of BertProcessing
+            if name in frame:
+                frame[name] = [frame[name][0], number[frame[name][0]]]
+        new["tokenizer.json"] = _bytes(document)
+    return {**files, **new}
+
+
+def _read(files: Mapping[str, bytes]) -> Any:
     with tempfile.TemporaryDirectory(prefix="ptm-grow-") as folder:
         for name, content in files.items():
             (Path(folder) / name).write_bytes(content)

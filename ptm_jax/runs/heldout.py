@@ -68,11 +68,11 @@ def measure(run: Run, config: Experiment, corpus: Corpus, split: str, batches: i
     run.tokenizer(meta)
     phase = meta["position"]["phase"]
     work = phases.at(phase).program
-    stream = setup.stream(config, corpus, phase, split, epochs=1)
+    streams = setup.held_out(config, corpus, phase, split)
     with jax.set_mesh(mesh), building(config.system):
         carry = work.initial_carry(params, setup.example(config, corpus, phase))
-        metrics, rows = evaluation.evaluate(
-            jax.jit(work.evaluate), params, stream, mesh=mesh, carry=carry, batches=batches
+        metrics, rows = evaluation.of_parts(
+            jax.jit(work.evaluate), params, streams, mesh=mesh, carry=carry, batches=batches
         )
     return Measured(step, rows, metrics)
 

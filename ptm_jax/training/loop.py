@@ -177,16 +177,14 @@ class Training:
 
     def evaluate(self, state: TrainState, phase: int, batches: int = 0) -> dict[str, float]:
         """Returns the means of the metrics over the held-out text, or its first `batches`."""
-        stream = setup.stream(
-            self.config, self.corpus, phase, "heldout", epochs=1, share=self.share
-        )
+        streams = setup.held_out(self.config, self.corpus, phase, share=self.share)
         work = self.phases.at(phase)
         carry = work.program.initial_carry(
             state.params, setup.example(self.config, self.corpus, phase)
         )
         settings = {"mesh": self.mesh, "carry": carry, "batches": batches}
         with self.goodput.losing("evaluating"):
-            return evaluation.evaluate(work.evaluate, state.params, stream, **settings)[0]
+            return evaluation.of_parts(work.evaluate, state.params, streams, **settings)[0]
 
     def heard(self, state: TrainState, values: Mapping[str, float]) -> TrainState:
         """Returns the state after the adaptations were given the loss of an evaluation."""

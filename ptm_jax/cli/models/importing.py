@@ -6,6 +6,8 @@ Example:
   ptm import bert-base-uncased --out models/bert
   ptm import path/to/checkpoint --out models/mine --architecture BertForSequenceClassification
   ptm import path/to/checkpoint --out models/medical --grow words.txt
+  ptm import path/to/checkpoint --out models/medical --grow-from 'notes/*.txt' --grow-words 500
+  ptm import path/to/checkpoint --out models/russian --assemble vocab.txt
   ptm import runs/skip_thought --out models/skip_thought --expand glove.6B.300d.txt
   ptm import glove.6B.300d.txt --out models/glove
   ptm import vectors.kv --allow-pickle --out models/vectors
@@ -41,6 +43,13 @@ class Args:
     grow: options.Path = None
     """File of words, one per line, to add to the vocabulary (unused tokens first); a word's vector
     is the mean of its pieces' vectors."""
+    grow_from: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
+    """Text whose most frequent words of several pieces are added, in the place of --grow."""
+    grow_words: Annotated[int, tyro.conf.arg(metavar="N")] = 500
+    """With --grow-from: number of words at most; each occurs five times or more."""
+    assemble: options.Path = None
+    """A vocab.txt that takes the place of the checkpoint's WordPiece vocabulary (RuBERT): known
+    pieces keep their vectors, those of others are the means of their old pieces'."""
     expand: options.Path = None
     """File of word vectors, whose words are added to the whole-word vocabulary of a run
     (skip-thought); a linear map that is fitted to the words that both know makes their vectors."""
@@ -74,8 +83,8 @@ def run(args: Args) -> int:
         "revision": args.revision,
     }
     model, imported = loading.from_published(args.model, **words)
-    if args.grow is not None:
-        model, imported = _grown(model, imported, args.grow)
+    if args.grow is not None or args.grow_from or args.assemble is not None:
+        model, imported = _grown(model, imported, args)
     writing.keep(args.out, model, imported)
     count = paths.count(model.params)
     tensors, tokenizer = imported.report, model.tokenizer
@@ -140,16 +149,45 @@ def _strings(args: Args) -> int:
     )
 
 
-def _grown(model, imported, path: str):
-    """The model and its record with the words of a file added to its vocabulary."""
+def _grown(model, imported, args: Args):
+    """The model and its record with more words, or with another vocabulary."""
     from ptm_jax.convert.config import Config
-    from ptm_jax.core.reading import decoded, read_bytes
     from ptm_jax.runs import growing
 
-    lines = decoded(path, read_bytes(path)).splitlines()
-    words = [line.strip() for line in lines if line.strip()]
-    model = growing.grown(model, words)
-    config = Config({**imported.config, "vocab_size": model.vocab.size}, imported.config.file)
+    if args.assemble is not None:
+        if excluded := options.given(args, ("grow", "grow_from")):
+            raise UserError(f"{excluded[0]} adds words; leave it out with --assemble")
+        model = growing.assembled(model, _lines(args.assemble))
+    else:
+        model = growing.grown(model, _words(model, args))
+    fields = {"vocab_size": model.vocab.size, "pad_token_id": model.vocab.pad}
+    config = Config({**imported.config, **fields}, imported.config.file)
     return model, dataclasses.replace(
         imported, system=model.system, params=model.params, config=config
     )
+
+
+def _words(model, args: Args) -> list[str]:
+    """The words of --grow, or of the text of --grow-from."""
+    from ptm_jax.data.text import sources
+    from ptm_jax.runs import growing
+
+    if args.grow is not None:
+        if args.grow_from:
+            raise UserError("--grow names the words; leave it out, or --grow-from")
+        return _lines(args.grow)
+    texts = (" ".join(document.sentences) for document in sources.documents(args.grow_from))
+    words = growing.candidates(model._tokenizer(), texts, args.grow_words)
+    if not words:
+        raise UserError(
+            f"{' '.join(args.grow_from)} has no word of several pieces five times; give more text, "
+            "or words as --grow"
+        )
+    return words
+
+
+def _lines(path: str) -> list[str]:
+    from ptm_jax.core.reading import decoded, read_bytes
+
+    lines = decoded(path, read_bytes(path)).splitlines()
+    return [line.strip() for line in lines if line.strip()]

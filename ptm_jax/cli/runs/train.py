@@ -7,6 +7,7 @@ Example:
   ptm train my_config.py --workdir runs/mine
   ptm train path/to/hugging-face-checkpoint --data 'text/*.txt' --workdir runs/on
   ptm train runs/mini --data 'text/*.txt' --epochs 1 --workdir runs/further
+  ptm train runs/mini --data 'new/*.txt' --mix 0.2=old.txt --workdir runs/domain
   ptm train --init path/to/hugging-face-checkpoint --data train.csv --text-column question \
     --label-column category --heldout 0.1 --workdir runs/own
   ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 --workdir runs/sst2
@@ -62,6 +63,9 @@ class Args:
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
     """Files, globs, tfds:name/config, pydocs, or one folder that `ptm prepare` wrote (default: the
     config's)."""
+    mix: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SHARE=SOURCE ...")] = ()
+    """Old text beside --data, as 0.2=old.txt: its share of the training; 0 only measures it.
+    Held-out metrics of both texts are `new_...` and `old_...`; an epoch is one of --data."""
     init: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TOWER=]MODEL ...")] = ()
     """Initial parameters: a workdir or a Hugging Face checkpoint, or TOWER=MODEL for each of
     several towers. A file of word vectors, or embeddings=MODEL, fills the embedding layer alone,
@@ -168,6 +172,7 @@ def joined(work: Callable[[], int]) -> int:
 
 def _run(args: Args) -> int:
     args = dataclasses.replace(args, task=target.task_name(args.task))
+    from ptm_jax.runs import mixing
     from ptm_jax.training import loop
     from ptm_jax.training.hosts import group, shared_programs
     from ptm_jax.training.logs import console
@@ -182,7 +187,7 @@ def _run(args: Args) -> int:
         args, config = own_table.resolved(args, words, _init, _wrappers)
     else:
         config = _config(args, words)
-    config = setup.experiment(config, args.data)
+    config = mixing.mixed(setup.experiment(config, args.data), args.mix)
     if args.init:
         config = dataclasses.replace(config, init=_init(args.init))
     if args.task is None:

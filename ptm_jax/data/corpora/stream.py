@@ -34,6 +34,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.slots import Examples
 from ptm_jax.data.corpora import store
 from ptm_jax.data.corpora.groups import Groups, Lane, MixedGroups, groups_of
+from ptm_jax.data.languages import mix
 from ptm_jax.data.rows.examples import Fields
 
 MAX_LANES = 64
@@ -246,7 +247,13 @@ def rows_per_epoch(
     corpus: store.Corpus, examples: Examples, *, length: int, batch: int, sample: int = 8
 ) -> int:
     """Returns the rows of an epoch of the training text.
-    They are counted in up to `sample` groups, and estimated from these if there are more."""
+    They are counted in up to `sample` groups, and estimated from these if there are more. An epoch
+    of a mixture reads the text of `Mixture.paced` once."""
+    if isinstance(examples, mix.Mixture):
+        parts, share = examples.paced(examples.parts(corpus, "train"))
+        sizes = {"length": length, "batch": batch, "sample": sample}
+        rows = [rows_per_epoch(part.corpus, part.examples, **sizes) for part in parts]
+        return round(sum(rows) / share)
     groups = groups_of(
         corpus,
         "train",

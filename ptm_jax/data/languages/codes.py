@@ -1,4 +1,5 @@
-"""Languages of text: `language:CODE=SOURCE` is text, `language:CODE-CODE=PATH` are translations."""
+"""Languages of text: `language:CODE=SOURCE` is text, `language:CODE-CODE=PATH` are translations.
+Domains of text: `domain:NAME=SOURCE`."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Sequence
 
 from ptm_jax.core.errors import UserError, unknown
 
-START = "language:"
+START, DOMAIN = "language:", "domain:"
 CODES = frozenset(
     """
     aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de
@@ -51,17 +52,29 @@ def parsed(source: str) -> tuple[tuple[str, ...], str]:
     return languages, text
 
 
-def grouped(sources: Sequence[str]) -> dict[str, list[str]]:
-    """Returns {languages, as "de" or "de-en": their sources} in order; {} without a language.
-    Raises UserError where some sources have a language and others have none."""
-    sources = [sources] if isinstance(sources, str) else list(sources)
-    tagged = [source for source in sources if source.startswith(START)]
-    if tagged and len(tagged) < len(sources):
-        other = next(source for source in sources if source not in tagged)
+def of_domain(source: str) -> tuple[str, str]:
+    """Returns (name of the domain, what is after the =) of a source. Raises UserError."""
+    name, equals, text = source.removeprefix(DOMAIN).partition("=")
+    if not re.fullmatch(r"\w+", name) or not equals or not text:
         raise UserError(
-            f"{other} has no language, and {tagged[0]} has one; write language:CODE={other}"
+            f"{source} names no text; write domain:NAME=SOURCE, with a name of letters, digits "
+            "and _"
         )
+    return name, text
+
+
+def grouped(sources: Sequence[str]) -> dict[str, list[str]]:
+    """Returns {languages, as "de" or "de-en", or a domain: their sources} in order; {} without.
+    Raises UserError where some sources have a language or a domain and others have none."""
+    sources = [sources] if isinstance(sources, str) else list(sources)
+    tags = {source: tag for source in sources for tag in (START, DOMAIN) if source.startswith(tag)}
+    if tags and (len(tags) < len({*sources}) or len({*tags.values()}) > 1):
+        first, tag = next(iter(tags.items()))
+        other = next(source for source in sources if tags.get(source) != tag)
+        what, form = ("language", "CODE") if tag == START else ("domain", "NAME")
+        raise UserError(f"{other} has no {what}, and {first} has one; write {tag}{form}={other}")
     parts: dict[str, list[str]] = {}
-    for source in tagged:
-        parts.setdefault("-".join(parsed(source)[0]), []).append(source)
+    for source, tag in tags.items():
+        name = "-".join(parsed(source)[0]) if tag == START else of_domain(source)[0]
+        parts.setdefault(name, []).append(source)
     return parts

@@ -55,13 +55,26 @@ class Mixture(slots.Examples):
     """Trait: examples that cut each language of a corpus by itself.
 
     batches   whether all rows of a batch are of one language, which is drawn for each batch
+    apart     whether the held-out text of each language is also measured by itself
     """
 
     batches: bool = False
+    apart: bool = False
 
     def parts(self, corpus: Corpus, split: str) -> Sequence[Part]:
         """Returns the languages of a split that have text. Raises UserError for unknown ones."""
         raise NotImplementedError
+
+    def paced(self, parts: Sequence[Part]) -> tuple[Sequence[Part], float]:
+        """Returns the languages that an epoch reads once, and their share of its text."""
+        return parts, 1.0
+
+
+def apart(examples: slots.Examples, corpus: Corpus, split: str) -> Sequence[Part]:
+    """Returns the parts of a split that are also measured by themselves; () without any."""
+    if not (isinstance(examples, Mixture) and examples.apart and corpus.languages):
+        return ()
+    return examples.parts(corpus, split)
 
 
 def shares_of(sizes: np.ndarray, power: float) -> np.ndarray:

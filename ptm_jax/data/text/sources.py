@@ -97,6 +97,14 @@ SOURCES = (
         check=codes.parsed,
     ),
     Source(
+        kind="domain",
+        forms=("domain:NAME=SOURCE",),
+        help="text of one domain, in a corpus of several (`ptm train --mix`)",
+        documents=lambda name: documents([name]),
+        fingerprint=lambda name: str(fingerprints([name])),
+        check=codes.of_domain,
+    ),
+    Source(
         kind="graph",
         forms=("graph:DIR", "triples:DIR"),
         help="triples of a graph with the descriptions of entities, or the triples alone",
@@ -179,6 +187,8 @@ def expand(source: str) -> list[tuple[str, str]]:
     """Returns the parts of one source as [(kind, name)]. Raises UserError."""
     kind = next((kind for kind in KINDS.values() if kind.detect(source)), FILES)
     kind.check(source)
+    if kind.kind == "domain":
+        return expand(codes.of_domain(source)[1])
     if kind.kind == "language":
         languages, text = codes.parsed(source)
         if len(languages) == 1:

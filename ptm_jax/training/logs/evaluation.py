@@ -85,6 +85,20 @@ def evaluate(
     return total.close()[0], rows
 
 
+def of_parts(
+    step: Callable[..., tuple[Mapping[str, Any], Any]], params: Params,
+    streams: Iterable[tuple[str, Iterable[Batch]]], **settings: Any,
+) -> tuple[dict[str, float], int]:  # fmt: skip
+    """Returns `evaluate` of the first stream, with the metrics of the others as "NAME_metric"."""
+    metrics: dict[str, float] = {}
+    rows = 0
+    for name, stream in streams:
+        means, count = evaluate(step, params, stream, **settings)
+        metrics |= {f"{name}_{key}" if name else key: value for key, value in means.items()}
+        rows = rows if name else count
+    return metrics, rows
+
+
 def unigram_baseline(
     train: np.ndarray, text: np.ndarray, specials: Iterable[int] = (), corruption: object = None
 ) -> float:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import Corpus, open_corpus
 from ptm_jax.data.corpora.stream import Stream, rows_per_epoch
 from ptm_jax.data.graphs import folders
+from ptm_jax.data.languages import mix
 from ptm_jax.data.languages.language_stream import opened as opened_stream
 from ptm_jax.data.stores import fetched, working
 from ptm_jax.data.tokenizers import vocabularies
@@ -301,6 +302,20 @@ def stream(
     for remark, count in rows.remarks.items():
         _remark(f"{split}: {count} {remark}")
     return rows
+
+
+def held_out(
+    config: Experiment, corpus: Corpus, phase: int, split: str = "heldout",
+    share: tuple[int, int] = (0, 1),
+) -> Iterator[tuple[str, Stream]]:  # fmt: skip
+    """Yields ("", rows of a split), and (name, its rows) of each part of a mixture that is measured
+    by itself (`Mixture.apart`)."""
+    yield "", stream(config, corpus, phase, split, epochs=1, share=share)
+    examples, shape = in_phase(config.system, phase).examples, config.system.recipe.phases[phase]
+    options = {"length": shape.length, "batch": shape.batch, "seed": config.seed + phase}
+    options |= {"epochs": 1, "process_index": share[0], "process_count": share[1]}
+    for part in mix.apart(examples, corpus, split):
+        yield part.name, Stream(part.corpus, split, part.examples, **options)
 
 
 @functools.cache

@@ -1,0 +1,1 @@
+"""Systems for the text of one domain."""
