@@ -92,7 +92,7 @@ def grown(model: Any, words: Sequence[str]) -> Any:
     return _refilled(model, larger, vocab, fill)
 
 
-def assembled(model: Any, pieces: Sequence[str]) -> Any:
+def assembled(model, pieces: Sequence[str]) -> Any:
     """Returns the `Pretrained` model with another WordPiece vocabulary, that of the lines of a
     vocab.txt (RuBERT: Kuratov and Arkhipov 2019, arXiv 1905.07213, section 3).
 
@@ -141,7 +141,7 @@ def _cut(piece: str, known: Mapping[str, int]) -> list[int]:
 
 
 def _refilled(
-    model: Any, tokenizer: Tokenizer, vocab: Vocab, fill: Callable[[np.ndarray], np.ndarray]
+    model, tokenizer: Tokenizer, vocab: Vocab, fill: Callable[[np.ndarray], np.ndarray]
 ) -> Any:
     """Returns the model with another vocabulary: each table [V, ..] becomes `fill(table)`."""
     old, size = model.vocab.size, vocab.size

@@ -62,7 +62,7 @@ def test_an_assembled_vocabulary_has_old_rows_and_means(folder, tmp_path):
         np.testing.assert_array_equal(after[pieces.index("\u00df")], before.mean(0))
         spelled = [known[f"##{part}"] for part in longest("good", known)]
         np.testing.assert_array_equal(after[pieces.index("##good")], before[spelled].mean(0))
-    assert new.fill_mask("the [MASK] is good")
+    assert new.fill_mask(["the [MASK] is good"])
 
 
 def longest(text, known):

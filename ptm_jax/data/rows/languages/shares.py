@@ -54,17 +54,17 @@ class Shares(Around, Mixture):
     def parts(self, corpus: Corpus, split: str) -> Sequence[Part]:
         """Returns the domains of a split that have text; of the training text, those with a share.
         Raises UserError for the name of a share that the corpus does not have."""
-        given = dict(self.shares)
+        fixed = dict(self.shares)
         if not corpus.languages:
             return [Part("", corpus, self.examples, 1.0)]
-        if wrong := sorted(given.keys() - corpus.languages.keys()):
+        if wrong := sorted(fixed.keys() - corpus.languages.keys()):
             raise unknown("domain of this text", wrong[0], corpus.languages)
         texts = {name: corpus.language(name) for name in corpus.languages}
         sizes = {name: text.size(split)["tokens"] for name, text in texts.items()}
-        others = sum(size for name, size in sizes.items() if name not in given)
-        left = 1 - sum(given.values())
+        others = sum(size for name, size in sizes.items() if name not in fixed)
+        left = 1 - sum(fixed.values())
         shares = {
-            name: given.get(name, left * size / max(others, 1)) for name, size in sizes.items()
+            name: fixed.get(name, left * size / max(others, 1)) for name, size in sizes.items()
         }
         return [
             Part(name, texts[name], self.examples, share)
