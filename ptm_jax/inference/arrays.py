@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -19,6 +19,7 @@ from ptm_jax.convert.config import Config
 from ptm_jax.core import paths, slots
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.types import Params, Vocab
+from ptm_jax.data.rows.languages.multilingual import languages_of
 from ptm_jax.encoders.context import read_languages
 from ptm_jax.encoders.transformer.seq2seq import is_pair
 from ptm_jax.inference import head_scores, html_tables, inputs
@@ -37,6 +38,7 @@ class ArrayModel:
     tower      the network that is used
     published  the fields of the config of a published checkpoint: names of classes, first token and
                settings of answers
+    language   number of the language of texts, for a model with vectors or adapters of languages
     """
 
     system: Any
@@ -45,6 +47,7 @@ class ArrayModel:
     vocab: Vocab | None = None
     tower: str = "main"
     published: Config = dataclasses.field(default_factory=lambda: Config({}))
+    language: int | None = None
 
     def __post_init__(self):
         if self.tower not in self.system.towers:
@@ -261,21 +264,38 @@ class ArrayModel:
         heads = self.module.heads.items()
         return tuple(name for name, head in heads if head_scores.is_of_task(head))
 
+    @property
+    def languages(self) -> dict[str, int]:
+        """{name: number} of the languages that the model reads; {} where they have no names."""
+        published = self.published("lang2id", dict, None)
+        return published or {name: i for i, name in enumerate(languages_of(self.examples))}
+
+    def for_language(self, name: str) -> Self:
+        """Returns the model with the language of its texts. Raises UserError for another one, and
+        for a model without vectors or adapters of languages."""
+        count = read_languages(self.module.encoder)
+        if not count:
+            raise UserError(f"{self.system.name} reads no language beside a text; leave it out")
+        if name.isdecimal() and int(name) < count and name not in self.languages:
+            return dataclasses.replace(self, language=int(name))
+        if name not in self.languages:
+            raise unknown("language", name, self.languages or map(str, range(count)))
+        return dataclasses.replace(self, language=self.languages[name])
+
     @functools.cached_property
     def _language(self) -> int | None:
-        """The language of the published config. Without one, a line on stderr, once for a model."""
+        """The language of texts: the chosen one, or that of the published config. Without one, a
+        line on stderr, once for a model."""
+        if self.language is not None:
+            return self.language
         language = self.published("lang_id", int, None)
-        count = read_languages(self.module.encoder)
         if language is None:
-            names = ", ".join(
-                f"{name} {i}"
-                for name, i in list((self.published("lang2id", dict, None) or {}).items())[:20]
-            )
+            count = read_languages(self.module.encoder)
+            names = ", ".join(list(self.languages)[:20]) or f"0 to {count - 1}"
             print(
                 f"{self.system.name} has {count} languages and the input has none, so no "
-                "language vector is added; give "
-                "language_ids [B, L], or for texts the field lang_id of config.json: 0 to "
-                f"{count - 1}" + (f" ({names})" if names else ""),
+                "language vector is added; give --language, load(PATH, language=NAME) or "
+                f"language_ids [B, L]: {names}",
                 file=sys.stderr,
             )
         return language

@@ -58,6 +58,7 @@ def load(
     architecture: str | None = None,
     allow_pickle: bool = False,
     revision: str | None = None,
+    language: str | None = None,
 ) -> Pretrained | WordVectors | ParagraphModel:
     """Loads a training run, a published checkpoint, or a file of word vectors.
 
@@ -80,6 +81,8 @@ def load(
                   begins randomly
     allow_pickle  reads a torch or gensim pickle, without running it, if there is no other file;
                   revision: on the Hub
+    language      language of the texts, for a model with vectors or adapters of languages (XLM,
+                  X-MOD): a name of `model.languages`, or its number
 
     Raises UserError for an unknown model, no intact checkpoint, a tokenizer of another checkpoint,
     a damaged file, or an adapter of another model.
@@ -94,7 +97,12 @@ def load(
         revision=revision,
     )
     with devices.checking_platform():
-        return next(form for form in FORMATS if form.detect(request.path)).read(request)
+        model = next(form for form in FORMATS if form.detect(request.path)).read(request)
+    if language is None:
+        return model
+    if not has_encoder(model):
+        raise UserError(f"{path} holds no network that reads a language; leave it out")
+    return model.for_language(language)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

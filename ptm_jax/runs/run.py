@@ -77,8 +77,12 @@ class Run:
 
     @property
     def system(self) -> Mapping[str, Any]:
-        """The record of the system."""
-        return self.record["config"]["system"]
+        """The record of the system, with the languages of the training text by number."""
+        system, corpus = self.record["config"]["system"], self.record.get("corpus") or {}
+        examples = system.get("examples") or {}
+        if "languages" in corpus and examples.get("languages") == []:
+            system = {**system, "examples": {**examples, "languages": corpus["languages"]}}
+        return system
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -93,14 +93,20 @@ def scored(request: Request, *, labels: bool = True) -> evaluating.Evaluation:
     return dataclasses.replace(result, metrics={**result.metrics, "layers": model.cost})
 
 
-def load(names: Sequence[str], adapter: str | None = None, tower: str | None = None) -> list[Any]:
-    """Loads models, each with its network `tower`; an adapter goes onto a single one.
-    Raises UserError."""
+def load(
+    names: Sequence[str],
+    adapter: str | None = None,
+    tower: str | None = None,
+    language: str | None = None,
+) -> list[Any]:
+    """Loads models, each with its network `tower` and the language of its texts; an adapter goes
+    onto a single one. Raises UserError."""
     if adapter is not None and len(names) > 1:
         raise UserError(
             "--adapter needs a single model; leave --ensemble out, or export the adapted models"
         )
-    return [ptm_jax.load(best_checkpoint(name), adapter=adapter, tower=tower) for name in names]
+    options = {"adapter": adapter, "tower": tower, "language": language}
+    return [ptm_jax.load(best_checkpoint(name), **options) for name in names]
 
 
 def together(models: Sequence[Any], task: str | None = None) -> Any:

@@ -289,10 +289,20 @@ def test_languages_that_nobody_gave_are_named_once(capsys):
     model(ids), model(ids)
     (line,) = capsys.readouterr().err.splitlines()
     assert "has 2 languages and the input has none" in line
-    assert (
-        "give language_ids [B, L], or for texts the field lang_id of config.json: 0 to 1 (en "
-        "0, fr 1)" in line
+    assert "load(PATH, language=NAME) or language_ids [B, L]: en, fr" in line
+    french = model.for_language("fr")(ids).hidden
+    np.testing.assert_array_equal(
+        french, model(ids, language_ids=np.ones_like(ids)).hidden, strict=True
     )
+    np.testing.assert_array_equal(model.for_language("1")(ids).hidden, french, strict=True)
+    assert capsys.readouterr().err == ""
+    with pytest.raises(UserError, match="unknown language 'fra'.*en, fr"):
+        model.for_language("fra")
+
+
+def test_a_model_without_languages_refuses_one(bert):
+    with pytest.raises(UserError, match="reads no language beside a text"):
+        bert.for_language("en")
 
 
 def test_special_tokens_in_texts_are_text_unless_asked_for(bert):

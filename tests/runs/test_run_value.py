@@ -6,9 +6,11 @@ import json
 import pytest
 
 from ptm_jax.core.errors import UserError
+from ptm_jax.data.corpora.store import Corpus
 from ptm_jax.runs.publishing import published_config
 from ptm_jax.runs.run import Run, best_checkpoint, stop_remark
 from ptm_jax.runs.writing import check_free
+from ptm_jax.training.start import setup
 
 RECORD = {
     "config": {"system": {"kind": "System", "name": "a", "towers": {}}, "data": ["a.txt", "b.txt"]}
@@ -47,6 +49,18 @@ def test_the_record(folder):
         run.corpus()
     (folder / "config.json").write_text(json.dumps({**RECORD, "published": {"model_type": "bert"}}))
     assert Run(folder).published == published_config(folder) == {"model_type": "bert"}
+
+
+def test_languages_have_the_numbers_of_the_training_text(folder, tmp_path):
+    """The corpus may be gone later: its languages stand in the record."""
+    manifest = {"digest": "a", "tokenizer": {"hash": "b"}, "languages": {"de-en": {}, "fr": {}}}
+    facts = setup.facts_of(Corpus(tmp_path, {**manifest, "vocab": {"size": 9}}))
+    assert facts["languages"] == ["de", "en", "fr"]
+    for given, known in (([], ["de", "en", "fr"]), (["fr", "de", "en"], ["fr", "de", "en"])):
+        system = {**RECORD["config"]["system"], "examples": {"languages": given}}
+        record = {"config": {"system": system}, "corpus": facts}
+        (folder / "config.json").write_text(json.dumps(record))
+        assert Run(folder).system["examples"]["languages"] == known
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"config": {}}', '{"config": {"system": "bert"}}'])

@@ -46,7 +46,10 @@ from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.inference.uses import Request, Use
 
 Number = Annotated[float | None, tyro.conf.arg(metavar="X")]
-NETWORKS = ("pair", "adapter", "tower", "ensemble", "beside", "pooling", "prompt", "prompt_name")
+NETWORKS = (
+    *("pair", "adapter", "tower", "language", "ensemble", "beside", "pooling", "prompt"),
+    "prompt_name",
+)
 """Options that word vectors do not take."""
 
 
@@ -71,6 +74,9 @@ class Args:
     """An adapter of MODEL that `ptm export --adapter` wrote."""
     tower: options.Text = None
     """The network to use if the model has several, as "generator" of ELECTRA (default: main)."""
+    language: options.Text = None
+    """The language of the texts, for a model with vectors or adapters of languages (XLM, X-MOD), as
+    de (default: the checkpoint's, or none)."""
     ensemble: options.Names = ()
     """classify, tag, qa and downstream tasks: average the scores of MODEL and these models. embed,
     similar, search: put their vectors side by side, each of length 1."""
@@ -319,7 +325,7 @@ def _loaded(args: Args, use: Use) -> tuple[Any, Sequence[Any]]:
     from ptm_jax.inference.text.vectors import SideBySide
     from ptm_jax.tuning import scoring
 
-    models = scoring.load((args.model, *args.ensemble), args.adapter, args.tower)
+    models = scoring.load((args.model, *args.ensemble), args.adapter, args.tower, args.language)
     side = args.ensemble and use.several == "vectors"
     return SideBySide(models) if side else scoring.together(models), models
 

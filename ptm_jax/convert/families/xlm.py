@@ -27,7 +27,7 @@ from ptm_jax.convert.table import Line
 from ptm_jax.core import slots, spec
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
-from ptm_jax.data.rows.languages.multilingual import Multilingual
+from ptm_jax.data.rows.languages.multilingual import languages_of
 from ptm_jax.encoders.transformer.transformer import Transformer, transformer
 from ptm_jax.nn.embeddings.adaptive import AdaptiveSoftmaxHead
 from ptm_jax.nn.embeddings.parts import Languages, WordTypes
@@ -320,7 +320,7 @@ def _languages(config: Config) -> tuple[str, ...]:
 
 def _numbers(examples: slots.Examples) -> dict[str, Any]:
     """Returns the config fields of the languages by number."""
-    names = examples.languages if isinstance(examples, Multilingual) else ()
+    names = languages_of(examples)
     return {"lang2id": {name: n for n, name in enumerate(names)}} if names else {}
 
 

@@ -22,12 +22,26 @@ CODES = frozenset(
     """.split()
 )
 """ISO 639-1, and the longer codes of Wikipedias. A region or script may follow: pt_BR, zh_Hans."""
+NAMES = dict(
+    pair.split(":")
+    for pair in """
+    arabic:ar bengali:bn bulgarian:bg catalan:ca chinese:zh croatian:hr czech:cs danish:da dutch:nl
+    english:en estonian:et finnish:fi french:fr german:de greek:el hebrew:he hindi:hi hungarian:hu
+    icelandic:is indonesian:id irish:ga italian:it japanese:ja korean:ko latin:la latvian:lv
+    lithuanian:lt macedonian:mk norwegian:no persian:fa polish:pl portuguese:pt romanian:ro
+    russian:ru serbian:sr slovak:sk slovenian:sl spanish:es swahili:sw swedish:sv tamil:ta thai:th
+    turkish:tr ukrainian:uk urdu:ur vietnamese:vi eng:en deu:de ger:de fra:fr fre:fr spa:es zho:zh
+    """.split()
+)
+"""English names, and three-letter codes, that users write in place of a code."""
 _REGION = re.compile(r"(_[A-Z]{2}|_[A-Z][a-z]{3}|_rom)?")
 
 
 def check(code: str) -> str:
     """Returns a language code. Raises UserError with the nearest for an unknown one."""
     name, mark, region = code.partition("_")
+    if name.lower() in NAMES:
+        raise UserError(f"{code!r} is no language code; write {NAMES[name.lower()]}")
     if name not in CODES:
         raise unknown("language code", code, CODES)
     if not _REGION.fullmatch(mark + region):

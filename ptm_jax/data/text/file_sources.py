@@ -37,7 +37,7 @@ def names_of(source: str) -> list[str]:
         if not files:
             raise UserError(_missing(source, path))
     for file in files:
-        if textfiles.file_format(file) is None:
+        if textfiles.named_format(file) is None:
             raise UserError(f"{file} has no format that is read; expected {_FORMATS}: rename it")
         size_of(file)
     return [str(file) for file in files]

@@ -20,6 +20,7 @@ from typing import Any
 from ptm_jax.core.archives import COMPRESSIONS, DAMAGED, opened
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import check_encoding, check_unicode, not_utf8
+from ptm_jax.data.languages import codes
 from ptm_jax.data.text import crawl, dataset_folders, parquet, wiki
 from ptm_jax.data.text.bounded import DOCUMENT_BYTES, Bounded
 from ptm_jax.data.text.documents import Document, document
@@ -57,6 +58,13 @@ def file_format(path: Path) -> str | None:
     return next((f for f in FORMATS if name.endswith(f) and f != ".xml"), None)
 
 
+def named_format(path: Path) -> str | None:
+    """Returns the format of a file that the user named; text for a language as suffix, as .de."""
+    plain = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
+    text = ".txt" if plain.suffix.removeprefix(".") in codes.CODES else None
+    return file_format(path) or text
+
+
 def read(path: Path, document_bytes: int = DOCUMENT_BYTES) -> Iterator[Document]:
     """Yields the documents of one file.
 
@@ -69,7 +77,7 @@ def read(path: Path, document_bytes: int = DOCUMENT_BYTES) -> Iterator[Document]
     has_text = False
     try:
         with Bounded(opened(path), path, document_bytes) as stream:
-            for item in kinds[file_format(path)](stream, path):
+            for item in kinds[named_format(path)](stream, path):
                 has_text = True
                 yield item
                 stream.mark()

@@ -370,4 +370,6 @@ def _keep(config: Experiment, workdir: Path, corpus: Corpus, init: Initials) -> 
 def facts_of(corpus: Corpus) -> dict[str, Any]:
     """Returns the facts of a corpus for the record of a run."""
     vocab, hashed = dataclasses.asdict(corpus.vocab), corpus.manifest["tokenizer"]["hash"]
-    return {"digest": corpus.manifest["digest"], "tokenizer": hashed, "vocab": vocab}
+    facts = {"digest": corpus.manifest["digest"], "tokenizer": hashed, "vocab": vocab}
+    codes = {code for name in corpus.manifest.get("languages", ()) for code in name.split("-")}
+    return {**facts, "languages": sorted(codes)} if codes else facts

@@ -79,6 +79,8 @@ def test_text_of_a_language_is_any_source_and_its_hash_the_texts(tmp_path):
         sources.fingerprints([f"{start}{tmp_path}/a.txt"]) for start in ("language:de=", "")
     )
     assert tagged == plain
+    (tmp_path / "a.txt").rename(tmp_path / "a.de")
+    assert read(f"language:de={tmp_path}/a.de") == [("Ein Hund.", "Eine Katze.")]
 
 
 @pytest.mark.parametrize(
@@ -96,6 +98,7 @@ def test_text_of_a_language_is_any_source_and_its_hash_the_texts(tmp_path):
         ({"t.jsonl": ["[", ""]}, "de-en={}/t.jsonl", "line 1 is not JSON"),
         ({"t.tmx": "<tmx><tu>"}, "de-en={}/t.tmx", "line 1 is no XML"),
         ({}, "dee={}/t", "unknown language code 'dee'.*(de|ee)"),
+        ({}, "german={}/t", "'german' is no language code; write de"),
         ({}, "de_De={}/t", "'de_De' ends with 'De'; write a region"),
         ({}, "de-de={}/t", "one language twice"),
         ({}, "de-en-fr={}/t", "names no text"),

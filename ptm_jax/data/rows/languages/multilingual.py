@@ -200,6 +200,11 @@ def _filled(sentences: Text, room: int) -> list[Text]:
     return texts
 
 
+def languages_of(examples: slots.Examples) -> tuple[str, ...]:
+    """Returns the languages of a model by number; () where its examples name none."""
+    return examples.languages if isinstance(examples, Multilingual) else ()
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Multilingual(Around, Mixture):
     """The rows of each language of a corpus, with `language_ids`.
