@@ -21,6 +21,7 @@ from ptm_jax.tasks.formats.questions import Answerable, Questions, VerifiedQuest
 from ptm_jax.tasks.formats.tagged import Tagged
 from ptm_jax.tasks.formats.targets import Targets
 from ptm_jax.tasks.tables.own_tables import OwnLabels, OwnQuestions
+from ptm_jax.tasks.translation.sentence_pairs import SentencePairs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -323,6 +324,12 @@ catalogue.add(
         format="parallel", languages=("en", "de"), train=("train.en",),
         heldout=("val.en", "dev.en"), test=("test.en",),
     ), **_WRITTEN),
+    Task(name="multi30k_de_en", rows=(244,), paper="Elliott et al. 2016", examples=Targets(
+        format="parallel", languages=("de", "en"), train=("train.de",),
+        heldout=("val.de", "dev.de"), test=("test.de",),
+    ), **_WRITTEN),
+    Task(name="translation", rows=(225, 226, 227, 244), paper="Post 2018, arXiv 1804.08771",
+        examples=SentencePairs(), **_WRITTEN),
     Task(name="rewrite", paper="any table or JSON of source and target", examples=Targets(),
         **_WRITTEN),
 )  # fmt: skip

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Predictions for examples, their metrics (none without labels), and truncated-text counts."""
+    """Predictions for examples, their metrics (none without labels), truncated-text counts, and
+    the signatures of metrics that depend on settings (BLEU)."""
 
     task: Task
     source: Source
@@ -35,6 +36,7 @@ class Evaluation:
     predictions: Sequence[Any]
     metrics: Mapping[str, float]
     remarks: Remarks
+    signatures: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def of_table(self) -> bool:
@@ -122,7 +124,7 @@ def assumed(model: Pretrained, task: Task) -> str | None:
 def source_of(task: Task, data: Sequence[str], split: str = "heldout") -> Source:
     """Returns the source of --data: a file, or the files of a directory for a split.
     Raises UserError."""
-    if len(data) == 1 and (Path(data[0]).is_file() or "#" in str(data[0])):
+    if len(data) == 1 and task.examples.is_file(str(data[0])):
         return Source(str(data[0]))
     if split == "test" and len(data) == 1 and Path(data[0]).is_dir():
         splits = dataset_folders.splits_of(Path(data[0]))
@@ -170,7 +172,11 @@ def evaluate(
     if short := cut.pop("cut", 0):
         remarks[f"texts are longer than {length} tokens; their ends are cut off"] += short
     metrics = measured(task, examples, predictions) if labels else {}
-    return Evaluation(task, source, examples, predictions, metrics, remarks + cut)
+    signatures = kind.signatures(examples, predictions, task) if metrics else {}
+    signatures = {name: line for name, line in signatures.items() if name in metrics}
+    return Evaluation(
+        task, source, examples, predictions, metrics, remarks=remarks + cut, signatures=signatures
+    )
 
 
 def rows_of(

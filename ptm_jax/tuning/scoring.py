@@ -49,6 +49,8 @@ def report(request: Request) -> Report:
         "source": result.source.path,
         "remarks": dict(result.remarks),
     }
+    if result.signatures:
+        document["signatures"] = dict(result.signatures)
     if line := result.task.examples.reads(result.source.path):
         document["reads"] = line
     if result.names_classes and (figures := result.by_class()):

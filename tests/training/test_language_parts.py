@@ -10,7 +10,9 @@ from ptm_jax.convert.engine import Report
 from ptm_jax.core import towers
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
+from ptm_jax.core.spec import respell
 from ptm_jax.core.system import Experiment
+from ptm_jax.core.types import Vocab
 from ptm_jax.training.start import initial
 from ptm_jax.training.start.init_models import Initial
 
@@ -30,13 +32,17 @@ def numbered(system, value):
     )
 
 
-def begun(monkeypatch, name, model, **parts):
+def with_words(system, vocab):
+    return system if vocab is None else respell(system, Vocab, vocab)
+
+
+def begun(monkeypatch, name, model, vocab=None, **parts):
     """{path: first number} after `Experiment.init`; the models are trees of their names."""
-    system = systems.get(name)
+    system, other = (with_words(systems.get(one), vocab) for one in (name, model))
     monkeypatch.setattr(
         Initial,
         "params",
-        lambda source, _: (numbered(systems.get(model), float(source.path)), Report(0)),
+        lambda source, _: (numbered(other, float(source.path)), Report(0)),
     )
     config = Experiment(system=system, init=tuple(parts.items()))
     initial.check(config)
@@ -77,3 +83,52 @@ def test_a_language_model_of_another_size_is_one_line(monkeypatch):
         match="^1 does not fit encoder: main/encoder/embed/token has the shape .*; take a",
     ):
         begun(monkeypatch, "lm_seq2seq_mini", "lstm_mini", encoder="1")
+
+
+SMALL = Vocab(size=50, bos=0, cls=0, pad=1, eos=2, sep=2, unk=3, mask=4)
+
+
+@pytest.mark.full
+def test_a_transformer_begins_with_models_of_its_sides(monkeypatch, capsys):
+    found = begun(monkeypatch, "xlm_translation_mini", "xlm_mini", SMALL, encoder="1", decoder="2")
+    start = "main/encoder/"
+    inside = {path.removeprefix(start): v for path, v in found.items() if path.startswith(start)}
+    of = {
+        side: {value for path, value in inside.items() if path.startswith(f"{side}/stack/")}
+        for side in ("encoder", "decoder")
+    }
+    assert of == {"encoder": {1.0}, "decoder": {2.0, 0.0}}
+    cross = {path for path, value in inside.items() if value == 0}
+    assert cross and all("/cross/" in path for path in cross)
+    assert inside["encoder/embed/token"] == 2  # both sides have one table: the last one's
+    lines = capsys.readouterr().err
+    assert "decoder of 2: begins at random: encoder/decoder/stack/block/cross/attention" in lines
+    assert "decoder of 2" in lines and "in the model, not used: encoder/embed, heads_mlm" in lines
+
+
+@pytest.mark.full
+def test_one_side_of_an_encoder_decoder_is_another_one_s(monkeypatch):
+    found = begun(monkeypatch, "transformer_mini", "mass_mini", SMALL, decoder="2")
+    theirs = {path for path, value in found.items() if value == 2}
+    assert any("/cross/" in path for path in theirs)
+    assert {path for path in theirs if "/encoder/encoder/" in path} == {
+        "main/encoder/encoder/embed/token"
+    }
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("model", "vocab", "message"),
+    [
+        ("xlm_mini", None, "^1 does not fit encoder: main/encoder/embed/token has the shape"),
+        ("lstm_mini", SMALL, "^1 does not fit encoder: "),
+    ],
+)
+def test_a_model_that_fits_no_side_is_one_line(monkeypatch, model, vocab, message):
+    with pytest.raises(UserError, match=message):
+        begun(monkeypatch, "xlm_translation_mini", model, vocab, encoder="1")
+
+
+def test_an_unknown_part_is_named_beside_the_parts_that_there_are(monkeypatch):
+    with pytest.raises(UserError, match="no tower or part of .*decoder, encoder, main"):
+        begun(monkeypatch, "xlm_translation_mini", "xlm_mini", SMALL, enc="1")

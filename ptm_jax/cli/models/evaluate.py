@@ -154,6 +154,7 @@ def run(args: Args) -> int:
         *(f"  {name:<{report.width}} {options.figure(value)}" for name, value in metrics.items()),
         *_of_classes(report.document.get("classes", {})),
         *([options.table(report.table[0], report.table[1:])] if report.table else []),
+        *(f"  {line}" for line in report.document.get("signatures", {}).values()),
         *(f"  {count} {remark}" for remark, count in remarks.items()),
         *(f"  {line}" for line in filter(None, [report.document.get("reads")])),
     ]

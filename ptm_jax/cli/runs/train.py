@@ -15,6 +15,8 @@ Example:
     --workdir runs/wnut17
   ptm train --init path/to/hugging-face-checkpoint --task sst2 --data SST-2 \
     --adapt 'lora(rank=8)' --workdir runs/lora
+  ptm train xlm_translation_mini --task translation --data language:de-en=mt/train \
+    --init encoder=runs/xlm decoder=runs/xlm --workdir runs/translation
   ptm train --init runs/sst2 --task sst2 --data SST-2 --compress 'magnitude(share=0.7)' \
     --workdir runs/pruned
   ptm train bert_mini --init glove.6B.128d.txt --data text.txt --workdir runs/glove
@@ -71,7 +73,8 @@ class Args:
     several towers. A file of word vectors, or embeddings=MODEL, fills the embedding layer alone,
     token by token."""
     task: options.Text = None
-    """Fine-tune --init for this task of `ptm list --tasks`, or for FILE.py:NAME, a task of your own
+    """Fine-tune --init for this task of `ptm list --tasks`, or train an encoder-decoder of the
+    catalogue on one of written answers, or for FILE.py:NAME, a task of your own
     file (default, for a table of yours: guessed from its columns)."""
     text_column: Annotated[tuple[str, ...], tyro.conf.arg(metavar="COLUMN ...")] = ()
     """A table of yours (csv, tsv, jsonl, parquet): the column of the texts, or both columns of
@@ -234,7 +237,7 @@ def _config(args: Args, words: list[str]) -> Any:
         words = words if args.epochs is None else [*words, f"epochs={args.epochs}"]
         return target.resolve(args.target, words, experiment=True)
     if args.target is not None:
-        raise UserError("--task fine-tunes the model of --init; leave out the system, or --task")
+        return _new_writer(args, words)
     if lacking := own_table.lacking(args, "the task's data (--data)"):
         raise UserError(f"--task needs {lacking}")
     from ptm_jax.tuning import finetuning, own_data
@@ -251,6 +254,20 @@ def _config(args: Args, words: list[str]) -> Any:
         **_wrappers(args), **asked,
     )  # fmt: skip
     return own_data.regrouped(target.changed(config, words), config)
+
+
+def _new_writer(args: Args, words: list[str]) -> Any:
+    """The experiment of a system of the catalogue on a task of written answers."""
+    from ptm_jax.tuning import new_writers
+
+    if not args.data:
+        raise UserError("--task needs the task's data (--data)")
+    asked = {name: vars(args)[name] for name in ("epochs", "batch", "length", "lr")}
+    config = new_writers.experiment(
+        args.target, args.task, args.data, examples=own_table.named(args), **_wrappers(args),
+        **asked,
+    )  # fmt: skip
+    return target.changed(config, words)
 
 
 def _lacking(args: Args) -> str:

@@ -6,10 +6,12 @@
     FILE,FILE          two files, line by line, whatever their names
     FILE.tmx           units of Translation Memory eXchange
     FILE.jsonl         objects {"de": text, "en": text}, also below the key "translation"
+    FILE.xml           WMT's test sets with both sides
     DIR                files of the same names in DIR/de and DIR/en, line by line
 
-An empty line on both sides ends a document. A document has at most `LONGEST` bytes, so that no
-stage of `ptm prepare` divides it; a longer pair is left out.
+Files of one side may have the markup of WMT and IWSLT (`data.languages.marked_up`). An empty line
+on both sides ends a document. A document has at most `LONGEST` bytes, so that no stage of `ptm
+prepare` divides it; a longer pair is left out.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from xml.etree import ElementTree
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import broken, decoded, parse_json, reading, size_of
 from ptm_jax.data.corpora.spool import SHORTEST
-from ptm_jax.data.languages import codes
+from ptm_jax.data.languages import codes, marked_up
 from ptm_jax.data.text.documents import Document
 
 LONGEST = SHORTEST
@@ -34,11 +36,9 @@ Pair = tuple[str, str]
 
 def documents(source: str) -> Iterator[Document]:
     """Yields the documents of a source. Raises UserError with the file and the line."""
-    languages, _ = codes.parsed(source)
-    for paths in files_of(source):
+    for group in _groups(source):
         sentences: list[str] = []
-        for both in _pairs(paths, languages):
-            texts = [" ".join(text.split()) for text in both]
+        for texts in group:
             size = sum(len(text.encode()) + 1 for text in texts)
             taken = sum(len(text.encode()) + 1 for text in sentences)
             if sentences and (taken + size > LONGEST or not any(texts)):
@@ -48,6 +48,29 @@ def documents(source: str) -> Iterator[Document]:
                 sentences += texts
         if sentences:
             yield Document(tuple(sentences))
+
+
+def pairs(source: str) -> Iterator[Pair]:
+    """Yields the pairs of a source, and a pair of "" where a document ends. Raises UserError."""
+    for group in _groups(source):
+        yield from group
+        yield "", ""
+
+
+def is_source(source: str) -> bool:
+    """Returns whether a source is `language:CODE-CODE=PATH`. Raises UserError."""
+    return source.startswith(codes.START) and len(codes.parsed(source)[0]) == 2
+
+
+def _groups(source: str) -> Iterator[Iterator[Pair]]:
+    """Yields the pairs of each file, or pair of files, with single blanks."""
+    languages, _ = codes.parsed(source)
+    for paths in files_of(source):
+        yield ((_spaced(a), _spaced(b)) for a, b in _pairs(paths, languages))
+
+
+def _spaced(text: str) -> str:
+    return " ".join(text.split())
 
 
 def fingerprint(source: str) -> str:
@@ -68,21 +91,26 @@ def files_of(source: str) -> list[tuple[Path, ...]]:
         groups = [tuple(Path(name).expanduser() for name in text.split(","))]
     elif path.is_dir():
         groups = _folders(path, languages)
-    elif path.suffix in (".tmx", ".jsonl"):
+    elif path.suffix in (".tmx", ".jsonl", ".xml"):
         groups = [(path,)]
     else:
-        base = path.with_suffix("") if path.suffix == f".{'-'.join(languages)}" else path
-        groups = [tuple(base.with_name(f"{base.name}.{code}") for code in languages)]
+        named = path.suffix == f".{'-'.join(languages)}" and not _side(path, languages[0]).is_file()
+        base = path.with_suffix("") if named else path
+        groups = [tuple(_side(base, code) for code in languages)]
     if any(len(paths) > 2 for paths in groups):
         raise UserError(f"{source} names more than two files; write FILE,FILE")
     for file in (file for paths in groups for file in paths):
         if not file.is_file():
             raise UserError(
                 f"{source} needs the file {file}, which is not there; give DIR/NAME of DIR/NAME."
-                f"{languages[0]}, FILE,FILE, a .tmx, a .jsonl or a folder"
+                f"{languages[0]}, FILE,FILE, a .tmx, a .jsonl, a .xml or a folder"
             )
         size_of(file)
     return groups
+
+
+def _side(path: Path, language: str) -> Path:
+    return path.with_name(f"{path.name}.{language}")
 
 
 def _folders(path: Path, languages: Pair) -> list[tuple[Path, ...]]:
@@ -101,6 +129,8 @@ def _folders(path: Path, languages: Pair) -> list[tuple[Path, ...]]:
 def _pairs(paths: tuple[Path, ...], languages: Pair) -> Iterable[Pair]:
     if len(paths) == 2:
         return _aligned(*paths)
+    if paths[0].suffix == ".xml":
+        return marked_up.both_sides(paths[0], _text(paths[0]), languages)
     return (
         _units(paths[0], languages) if paths[0].suffix == ".tmx" else _objects(paths[0], languages)
     )
@@ -127,8 +157,12 @@ def _aligned(first: Path, second: Path) -> Iterator[Pair]:
 
 
 def _lines(path: Path) -> list[str]:
+    return marked_up.lines_of(path, _text(path))
+
+
+def _text(path: Path) -> str:
     with reading(path):
-        return decoded(path, path.read_bytes()).removesuffix("\n").split("\n")
+        return decoded(path, path.read_bytes())
 
 
 def _objects(path: Path, languages: Pair) -> Iterator[Pair]:

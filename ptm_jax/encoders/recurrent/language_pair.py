@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from ptm_jax.core.types import Encoded
 from ptm_jax.encoders.recurrent.attentive import AttentiveEncoderDecoder, LuongDecoder
 from ptm_jax.nn.recurrent.lstm import LSTM
-from ptm_jax.objectives.text.text_traits import BeginsWithLanguageModels
+from ptm_jax.objectives.text.text_traits import SideModels
 
 
 class ResidualDecoder(LuongDecoder):
@@ -43,7 +43,7 @@ class ResidualDecoder(LuongDecoder):
         return y + self.lift(super().readout(y, stored, context)).astype(y.dtype)
 
 
-class LanguagePair(AttentiveEncoderDecoder, BeginsWithLanguageModels):
+class LanguagePair(AttentiveEncoderDecoder, SideModels):
     """Joins a recurrent encoder and decoder that begin with two language models.
 
     The decoder attends with the states of the encoder's last layer, and reads the means of its

@@ -16,6 +16,10 @@ from ptm_jax.encoders.transformer.transformer import Cache, Transformer
 from ptm_jax.nn.attention.caches import KeyValues
 from ptm_jax.nn.embeddings.summed import borrows_table
 from ptm_jax.nn.layers import Identity
+from ptm_jax.objectives.text.text_traits import BeginsWithLanguageModels
+
+_OF_A_PART = ("embed", "stack", "relative")
+"""Modules of a Transformer."""
 
 
 @record
@@ -46,7 +50,7 @@ def makes_vector(encoder: slots.Encoder) -> bool:
     return isinstance(encoder, SentenceEncoderDecoder)
 
 
-class EncoderDecoder(Embedded):
+class EncoderDecoder(Embedded, BeginsWithLanguageModels):
     """A Transformer over `input_ids`, and a causal one over `decoder_input_ids`.
 
     The decoder attends to the encoder (Vaswani et al. 2017).
@@ -64,6 +68,10 @@ class EncoderDecoder(Embedded):
 
     With a `cache`, a batch with decoder inputs begins a decoding; a batch without them continues it
     with its `input_ids`.
+
+    `Experiment.init` may name the parts "encoder" and "decoder": each begins with a Transformer of
+    its sizes, or with the same part of an encoder-decoder. A shared token table is that of the last
+    part that is named. Embeddings may differ in what they add to the tokens.
     """
 
     encoder: Transformer
@@ -71,6 +79,22 @@ class EncoderDecoder(Embedded):
     start: int | Literal["last"] | None = None
 
     reads_source = True
+    apart = r"/cross/|/embed/"
+
+    @property
+    def language_models(self) -> dict[str, dict[str, str]]:
+        moves = {
+            part: {
+                f"encoder/{part}/": f"encoder/{part}/",
+                **{f"encoder/{name}/": f"encoder/{part}/{name}/" for name in _OF_A_PART},
+            }
+            for part in ("encoder", "decoder")
+        }
+        if borrows_table(self.decoder.embed):
+            tables = ("encoder/embed/token", "encoder/encoder/embed/token")
+            moves["decoder"] = dict.fromkeys(tables, tables[1]) | moves["decoder"]
+        moves["decoder"]["heads_lm/"] = "heads_lm/"
+        return moves
 
     @property
     def writes(self) -> bool:

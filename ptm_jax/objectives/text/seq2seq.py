@@ -10,7 +10,7 @@ from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Batch, Encoded, Loss, Ratio
 from ptm_jax.objectives.base import OnePass, corruptions_of, token_loss
 from ptm_jax.objectives.text.language import followers
-from ptm_jax.objectives.text.text_traits import BeginsWithLanguageModels
+from ptm_jax.objectives.text.text_traits import SideModels
 
 if TYPE_CHECKING:
     from ptm_jax.core.system import System
@@ -110,8 +110,7 @@ class SideLM(OnePass):
 
     def refusal(self, system: System) -> str | None:
         encoder = slots.encoder_of(system, self.tower)
-        begins = isinstance(encoder, BeginsWithLanguageModels) and encoder.language_models
-        if encoder is None or begins:
+        if encoder is None or isinstance(encoder, SideModels):
             return None
         return (
             "SideLM reads the language models of an encoder-decoder, which this encoder has "

@@ -49,6 +49,13 @@ class BeginsWithLanguageModels(slots.Encoder):
 
     language_models    {name of the part: {prefix of paths in the language model's tower: prefix in
                        the tower of this encoder}}
+    apart              pattern of the paths that only the part, or only the language model, may have
     """
 
     language_models: Mapping[str, Mapping[str, str]]
+    apart: str = r"(?!)"
+
+
+class SideModels(BeginsWithLanguageModels):
+    """An encoder-decoder that returns the states of a language model on each side, in
+    `extra["first"]` [B, L, P] and `extra["below"]` [B, T, P]."""

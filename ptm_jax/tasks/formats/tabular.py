@@ -30,6 +30,7 @@ import numpy as np
 from ptm_jax.core import archives
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import broken, decoded, size_of
+from ptm_jax.data.languages import translations
 from ptm_jax.data.text import dataset_folders, textfiles, tfds_sources
 from ptm_jax.data.text.bounded import DOCUMENT_BYTES, RATIO, Bounded
 from ptm_jax.tasks.formats import spreadsheets
@@ -182,6 +183,8 @@ def digest(path: str) -> str:
     """sha256 of the content of a source."""
     if path.startswith(tfds_sources.START):
         return tfds_sources.fingerprint(path.partition("#")[0])
+    if translations.is_source(path):
+        return translations.fingerprint(path)
     state, folder = hashlib.sha256(), Path(path).is_dir()
     if Path(path).is_file() and size_of(Path(path)) > LARGEST:
         raise broken(
@@ -189,8 +192,7 @@ def digest(path: str) -> str:
             f"has {size_of(Path(path)):,} bytes; a file of a task has at most {LARGEST:,}; "
             "divide it",
         )
-    split = dataset_folders.is_split(path)
-    every = dataset_folders.files_of(path) if split else [Path(path)]
+    every = dataset_folders.files_of(path) if dataset_folders.is_split(path) else [Path(path)]
     for file in sorted(Path(path).rglob("*")) if folder else every:
         if file.is_file():
             with file.open("rb") as stream:

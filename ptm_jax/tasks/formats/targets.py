@@ -117,6 +117,10 @@ class Targets(TaskExamples, WritesAnswers):
         target = tokenizer.encode_batch([e.target or "" for e in examples])
         return [{"source": a, "target": b} for a, b in zip(source, target, strict=True)]
 
+    def shortened(self, ids: np.ndarray, size: int) -> np.ndarray:
+        """Returns at most `size` ids of a source."""
+        return ids[:size]
+
     def features(
         self, tokenizer: Tokenizer, records: Sequence[Record], length: int
     ) -> tuple[list[list[Record]], Remarks]:
@@ -128,7 +132,7 @@ class Targets(TaskExamples, WritesAnswers):
             remarks["cut"] += int(len(record["source"]) > size)
             if len(record["target"]) > within:
                 remarks[f"targets are longer than {limit} tokens; their ends are cut off"] += 1
-            ids, types = tokenizer.frame(record["source"][:size])
+            ids, types = tokenizer.frame(self.shortened(record["source"], size))
             labels = tokenizer.frame(record["target"][:within])[0]
             groups.append([taskrows.row_of(
                 ids, types, decoder_input_ids=np.append(start, labels[:-1]).astype(np.int32),

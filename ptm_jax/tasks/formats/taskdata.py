@@ -167,7 +167,7 @@ class TaskExamples(slots.Examples):
         self, sources: Sequence[str], tokenizer: Tokenizer | None = None, length: int = 0
     ) -> int:
         """Returns the number of training examples; with a tokenizer, of their groups of rows."""
-        examples = self.examples(self.files(sources)["train"])
+        examples = self.part(self.examples(self.files(sources)["train"]))
         return (
             len(examples)
             if tokenizer is None
@@ -241,6 +241,14 @@ class TaskExamples(slots.Examples):
                 "examples, or two files"
             )
         return part
+
+    def part(self, examples: list[Any]) -> list[Any]:
+        """Returns the examples to train on, of those of the training file."""
+        return examples
+
+    def is_file(self, source: str) -> bool:
+        """Returns whether a source is one file, all of which an evaluation reads."""
+        return Path(source).is_file() or "#" in source
 
     def divided(self, examples: Sequence[Any]) -> list[bool]:
         """Returns whether each example of a single file is held out: a tenth of the units, the same
@@ -350,6 +358,7 @@ def _prepare(
     examples_of = {
         split: examples.examples(source, remarks[split]) for split, source in files.items()
     }
+    examples_of["train"] = examples.part(examples_of["train"])
     texts = (text for example in examples_of["train"] for text in examples.texts(example))
     vocabularies.make(spec, texts).save(folder / "tokenizer")
     tokenizer, splits = saved.load(folder / "tokenizer"), {}

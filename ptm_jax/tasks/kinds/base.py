@@ -64,6 +64,11 @@ def json_lines(
         yield json.dumps({"index": example.index, **value}, ensure_ascii=False)
 
 
+def unsigned(examples: Sequence[Any], predictions: Sequence[Any], task: Task) -> Mapping[str, str]:
+    """No metric has a signature."""
+    return {}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kind:
     """A kind of downstream task.
@@ -79,6 +84,9 @@ class Kind:
                  fraction}}
     lines        (task, list of examples, predictions) -> lines of the file that the benchmark's
                  server or scorer reads
+
+    signatures   (list of examples, predictions, task) -> {metric: line of the settings with which
+                 its library computed it}
 
     named        whether the classes of the head are `examples.labels`, which models may have in
                  another order
@@ -111,6 +119,7 @@ class Kind:
     measures: Mapping[str, Callable[[Sequence[Any], Sequence[Any], Any], Metrics]]
     new_head: Callable[[Any, Any], Any] | None = None
     lines: Callable[[Any, Sequence[Any], Sequence[Any]], Iterator[str]] = json_lines
+    signatures: Callable[[Sequence[Any], Sequence[Any], Any], Mapping[str, str]] = unsigned
     named: bool = False
     of_sentences: bool = False
     pooled: bool = False

@@ -21,10 +21,9 @@ from ptm_jax.core.system import Difference, Experiment, System, Tiling, adapted
 from ptm_jax.core.types import Params
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.encoder_traits import EntityTables, GrownTransformer
-from ptm_jax.objectives.text.text_traits import BeginsWithLanguageModels
 from ptm_jax.training import workdirs
 from ptm_jax.training.logs import console
-from ptm_jax.training.start import given_vectors
+from ptm_jax.training.start import given_vectors, model_parts
 from ptm_jax.training.start.init_models import TABLES, Init, Initial, Initials, opened
 from ptm_jax.training.start.tiling import fits, tiled
 from ptm_jax.training.steps.step import Program
@@ -34,13 +33,13 @@ from ptm_jax.training.updates import schedules
 def check(config: Experiment, init: Initials | None = None) -> None:
     """Raises UserError if `init` names an unknown tower, or if a required model is missing."""
     system, init = adapted(config.system), opened(config.init if init is None else init)
-    known, parts = {*system.towers}, _language_models(system)
+    known, parts = {*system.towers}, model_parts.parts_of(config.system)
     for source in init.sources:
         tower = source.at.split("/")[0]
         if source.at != TABLES and source.at not in parts and tower and tower not in known:
             raise UserError(
-                f"init={source.at}={source.path} names no tower of {system.name}; it has: "
-                f"{', '.join(sorted(known))}.{closest(tower, known)}"
+                f"init={source.at}={source.path} names no tower or part of {system.name}; it has: "
+                f"{', '.join(sorted({*known, *parts}))}.{closest(tower, {*known, *parts})}"
             )
     for tower in slots.objective(system.objective).given:
         if init.model_of("", tower) is None:
@@ -105,8 +104,8 @@ def begin(
                 params = given_vectors.fill_entities(params, source, lexicons)
             else:
                 params = given_vectors.fill(params, source, tokenizer())
-        elif source.at in (parts := _language_models(system)):
-            params = _with_language_model(params, source, system, parts[source.at])
+        elif source.at in model_parts.parts_of(system):
+            params = model_parts.begun(params, source, system, _placed)
         else:
             params = _with_model(params, source, system, tiling)
     flat = flatten(params)
@@ -216,39 +215,6 @@ def _arrays_of(source: Initial, system: System) -> tuple[dict[str, Any], Report]
     name = next((name for name in (tower, "main") if name in params), list(params)[-1])
     arrays = flatten({tower: params[name]})
     return {path: leaf for path, leaf in arrays.items() if _is_below(path, source.at)}, report
-
-
-def _with_language_model(
-    params: Mapping[str, Any], source: Initial, system: System, moves: Mapping[str, str]
-) -> Mapping[str, Any]:
-    """Returns `params` with a part loaded from a language model; `moves` are its {prefix of paths:
-    prefix}. Raises UserError."""
-    flat = flatten(params)
-    for name, leaf in flatten(source.params(system)[0]).items():
-        new = next(
-            (name.replace(old, new, 1) for old, new in moves.items() if name.startswith(old)), None
-        )
-        if new is None and "/heads_" in name:
-            continue  # a part without a softmax
-        if new not in flat or flat[new].shape != leaf.shape:
-            here = "no such parameter" if new not in flat else f"the shape {list(flat[new].shape)}"
-            raise UserError(
-                f"{source.path} does not fit {source.at}: {name} has the shape {list(leaf.shape)}, "
-                f"and {system.name} has {here}; take a language model with its embeddings, its "
-                "first layer and its words"
-            )
-        flat[new] = _placed(leaf, flat[new])
-    return unflatten(flat)
-
-
-def _language_models(system: System) -> Mapping[str, Mapping[str, str]]:
-    """{name: {prefix of paths: prefix}} of the parts that may begin with a language model
-    (`BeginsWithLanguageModels`)."""
-    return {
-        name: {f"main/{old}": f"{tower}/{new}" for old, new in moves.items()}
-        for tower, encoder in slots.encoders_with(system, BeginsWithLanguageModels).items()
-        for name, moves in encoder.language_models.items()
-    }
 
 
 def _lexicons(system: System) -> dict[str, Any]:

@@ -1,0 +1,137 @@
+"""Pairs of sentences in two languages, to train and to measure translation on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.data.languages import codes, translations
+from ptm_jax.tasks.formats.tabular import Source
+from ptm_jax.tasks.formats.targets import Targets, Written
+from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples, halves
+
+if TYPE_CHECKING:
+    from ptm_jax.core.slots import Examples
+    from ptm_jax.data.tokenizers.tokenizing import Tokenizer
+    from ptm_jax.tasks.formats.taskrows import Record
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentencePairs(Targets):
+    """Rows of a sentence and its translation (`Targets` has the fields of a row).
+
+    The data are `language:de-en=PATH`, from the first language to the second
+    (`data.languages.translations`), one source or one to train on and one to hold out; or tables of
+    two columns, source and target.
+
+    context     number of sentences before a sentence of its document that its row has too, with
+                the special token `separator` after each (Tiedemann and Scherrer 2017, section 3:
+                "2+1" with 1). The target is the sentence alone. A row that is too long loses its
+                beginning
+    first       number of pairs to train on, the first ones in an order drawn with the seed `draw`,
+                so that a smaller number is a part of a larger one. 0: all
+    """
+
+    columns: tuple[str, ...] = ("source", "target")
+    context: int = 0
+    separator: str = "</s>"
+    first: int = 0
+    draw: int = 0
+
+    def __post_init__(self):
+        if min(self.context, self.first) < 0:
+            raise ValueError(
+                f"context is {self.context} and first {self.first}; neither may be negative"
+            )
+
+    def settled(self, sources: Sequence[str]) -> TaskExamples:
+        if not translations.is_source(sources[0]):
+            return self
+        languages = [codes.parsed(source)[0] for source in sources]
+        if wrong := [pair for pair in languages if pair != languages[0]]:
+            raise UserError(
+                f"{sources[0]} and {'-'.join(wrong[0])} have other languages, or another "
+                "direction; translation is from the first language to the second"
+            )
+        return dataclasses.replace(self, languages=languages[0])
+
+    def like(self, trained: Examples) -> TaskExamples:
+        if not isinstance(trained, SentencePairs):
+            return self
+        fields = "languages", "context", "separator", "prefix", "answer", "start"
+        return dataclasses.replace(self, **{name: vars(trained)[name] for name in fields})
+
+    def files(self, sources: Sequence[str]) -> dict[str, Source]:
+        named = [str(source) for source in sources]
+        if not any(source.startswith(codes.START) for source in named):
+            return super().files(sources)
+        if len(named) > 2 or not all(map(translations.is_source, named)):
+            raise UserError(
+                "translations are language:de-en=PATH, one source, or one to train on and one to "
+                f"hold out; given {' '.join(named)}"
+            )
+        for source in named:
+            translations.files_of(source)
+        if len(named) == 1:
+            return halves(named[0])
+        return {"train": Source(named[0]), "heldout": Source(named[1])}
+
+    def is_file(self, source: str) -> bool:
+        return translations.is_source(source) or super().is_file(source)
+
+    def read(
+        self, path: str | Path, remarks: Remarks | None = None, labels: bool = True
+    ) -> Iterator[Written]:
+        before: list[str] = []
+        for one in self._pairs(str(path), remarks, labels):
+            if one is None:
+                before = []
+                continue
+            mark = f" {self.separator} "
+            yield one._replace(source=mark.join([*before, one.source]))
+            before = [*before, one.source][-self.context :] if self.context else []
+
+    def _pairs(self, path: str, remarks: Remarks | None, labels: bool) -> Iterator[Written | None]:
+        """Yields the pairs, and None where a document ends."""
+        if not translations.is_source(path):
+            yield from super().read(path, remarks, labels)
+            return
+        number = 0
+        for source, target in translations.pairs(path):
+            if not source:
+                yield None
+                continue
+            number += 1
+            place = f"{path}: pair {number}"
+            yield Written(self.prefix + source, target if labels else None, place, number)
+
+    def part(self, examples: list[Written]) -> list[Written]:
+        if self.first > len(examples):
+            raise UserError(
+                f"{examples[0].place} begins {len(examples):,} pairs, and first is "
+                f"{self.first:,}; give at most as many"
+            )
+        if not self.first:
+            return examples
+        order = np.random.default_rng(self.draw).permutation(len(examples))[: self.first]
+        return [examples[index] for index in order]
+
+    def encode(self, tokenizer: Tokenizer, examples: Sequence[Written]) -> list[Record]:
+        if not self.context:
+            return super().encode(tokenizer, examples)
+        if self.separator not in tokenizer.special_pieces:
+            raise UserError(
+                f"the separator {self.separator} is no special token of this tokenizer, which has: "
+                f"{', '.join(tokenizer.special_pieces)}; set examples.separator"
+            )
+        sources = tokenizer.encode_batch([e.source for e in examples], specials=True)
+        targets = tokenizer.encode_batch([e.target or "" for e in examples])
+        return [{"source": a, "target": b} for a, b in zip(sources, targets, strict=True)]
+
+    def shortened(self, ids: np.ndarray, size: int) -> np.ndarray:
+        return ids[-size:] if self.context else ids[:size]

@@ -1,0 +1,182 @@
+"""Translation as a task: published markup, contexts, low-resource parts, sacreBLEU's signature."""
+
+import dataclasses
+import os
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import sacrebleu
+
+from ptm_jax.core.errors import UserError
+from ptm_jax.data.languages import translations
+from ptm_jax.data.tokenizers import vocabularies
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.tasks import evaluating
+from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.tasks.formats.targets import Written
+from ptm_jax.tasks.kinds.base import kind_of
+from ptm_jax.tasks.translation.sentence_pairs import SentencePairs
+
+DATA = Path(os.environ.get("PTM_DATA", "../shared/data")) / "mt"
+SGM = """<srcset setid="t" srclang="any"><DOC docid="a" genre="news"><hl><seg id="1">Eins & zwei.
+</seg></hl><p><seg id="2">Drei &amp; vier.</seg></p></DOC><doc docid="b"><seg id="1"> Fünf </seg>
+</doc></srcset>"""
+REF = """<refset><doc docid="a"><seg id="1">One & two.</seg><seg id="2">Three & four.</seg></doc>
+<doc docid="b"><seg id="1">Five</seg></doc></refset>"""
+TAGS = """<url>http://x</url>
+<keywords>talks, a</keywords>
+Eins.
+Zwei.
+<url>http://y</url>
+<title>T</title>
+Drei.
+"""
+BOTH = """<?xml version='1.0'?><dataset id="w"><doc id="a" origlang="de"><src lang="de"><p>
+<seg id="1">Eins.</seg><seg id="2">Zwei.</seg></p></src><ref lang="en" translator="A"><p>
+<seg id="2">Two.</seg><seg id="1">One.</seg></p></ref><ref lang="en" translator="B"><p>
+<seg id="1">1.</seg><seg id="2">2.</seg></p></ref></doc></dataset>"""
+END = ("", "")
+
+
+def write(folder, **files):
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_text(text)
+
+
+@pytest.mark.status("translation", "built")
+def test_markup_of_wmt_and_iwslt_is_read_by_documents(tmp_path):
+    write(tmp_path, s_sgm=SGM, r_sgm=REF, b_xml=BOTH)
+    both = f"language:de-en={tmp_path}/s.sgm,{tmp_path}/r.sgm"
+    first = [("Eins & zwei.", "One & two."), ("Drei & vier.", "Three & four."), END]
+    assert list(translations.pairs(both)) == [*first, ("Fünf", "Five"), END, END]
+    pairs = list(translations.pairs(f"language:en-de={tmp_path}/b.xml"))
+    assert pairs == [("One.", "Eins."), ("Two.", "Zwei."), END, END]
+    (tmp_path / "train.tags.de-en.de").write_text(TAGS)
+    (tmp_path / "train.tags.de-en.en").write_text(
+        TAGS.replace("Eins", "One").replace("Zwei", "Two").replace("Drei", "Three")
+    )
+    talks = list(translations.pairs(f"language:de-en={tmp_path}/train.tags.de-en"))
+    one, two = [("Eins.", "One."), ("Zwei.", "Two.")], [("Drei.", "Three.")]
+    assert talks == [END, *one, END, *two, END]
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "message"),
+    [
+        ("<doc></doc>", "a.sgm,{}/a.sgm", "a.sgm: has no <seg>"),
+        (BOTH, "a.xml", "has no fr in a document with de, en"),
+        (BOTH.replace('"2">Two', '"3">Two'), "a.xml", "has the segment 2 on one side alone"),
+        ("<doc id='a'></doc>", "a.xml", "has no de in a document with no side"),
+        ("nothing", "a.xml", "has no <doc> with <src> and <ref>"),
+    ],
+)
+def test_broken_markup_is_one_line(tmp_path, text, source, message):
+    (tmp_path / source.split(",")[0]).write_text(text)
+    codes = "de-en" if "alone" in message or "sgm" in message else "de-fr"
+    with pytest.raises(UserError, match=message) as error:
+        list(translations.pairs(f"language:{codes}={tmp_path}/{source.format(tmp_path)}"))
+    assert "\n" not in str(error.value)
+
+
+def documents(tmp_path):
+    (tmp_path / "t.de").write_text("A.\nB.\nC.\n\nD.\nE.\n")
+    (tmp_path / "t.en").write_text("a.\nb.\nc.\n\nd.\ne.\n")
+    return f"language:de-en={tmp_path}/t"
+
+
+def test_a_context_is_the_sentences_before_in_the_document(tmp_path):
+    source = documents(tmp_path)
+    read = [(one.source, one.target) for one in SentencePairs(context=2).read(source)]
+    assert read == [
+        ("A.", "a."), ("A. </s> B.", "b."), ("A. </s> B. </s> C.", "c."),
+        ("D.", "d."), ("D. </s> E.", "e."),
+    ]  # fmt: skip
+    spec = TokenizerSpec(kind="word", vocab=16, specials="roberta", lowercase=False)
+    tokenizer = vocabularies.make(spec, [" ".join("ABCDEabcde.")])
+    pairs = SentencePairs(context=1)
+    records = pairs.encode(tokenizer, list(pairs.read(source)))
+    end = tokenizer.special_pieces["</s>"]
+    assert [int((one["source"] == end).sum()) for one in records] == [0, 1, 1, 0, 1]
+    rows, _ = pairs.features(tokenizer, records[2:3], 5)  # B. </s> C. loses its beginning
+    letters = tokenizer.encode_batch([". </s> C."], specials=True)[0]
+    assert np.array_equal(rows[0][0]["input_ids"][1:-1], letters[-3:])
+    with pytest.raises(UserError, match="separator \\[BREAK\\] is no special token"):
+        other = SentencePairs(context=1, separator="[BREAK]")
+        other.encode(tokenizer, list(other.read(source)))
+
+
+def test_a_smaller_part_of_the_pairs_is_inside_a_larger_one(tmp_path):
+    pairs = [Written(f"s{i}", f"t{i}", f"f:{i}", i) for i in range(20)]
+    few, more = (SentencePairs(first=n, draw=3).part(pairs) for n in (5, 12))
+    order = np.random.default_rng(3).permutation(20)
+    assert [one.index for one in few] == order[:5].tolist() and more[:5] == few
+    assert SentencePairs(first=5, draw=4).part(pairs) != few
+    assert SentencePairs().part(pairs) == pairs
+    source = documents(tmp_path)
+    assert SentencePairs(first=2).count([source, source]) == 2
+    with pytest.raises(UserError, match="5 pairs, and first is 6; give at most as many"):
+        SentencePairs(first=6).count([source, source])
+
+
+def test_sources_decide_the_direction(tmp_path):
+    source = documents(tmp_path)
+    pairs = SentencePairs(context=1).settled([source])
+    assert pairs.languages == ("de", "en")
+    files = pairs.files([source, source])
+    assert [one.held for one in files.values()] == [None, None]
+    assert {one.held for one in pairs.files([source]).values()} == {False, True}
+    task = dataclasses.replace(catalogue.get("translation"), examples=SentencePairs().like(pairs))
+    assert task.examples.context == 1 and task.examples.languages == ("de", "en")
+    assert evaluating.source_of(task, [source]).held is None
+    turned = source.replace("de-en", "en-de").replace("/t", "/t.de-en")
+    with pytest.raises(UserError, match="have other languages, or another direction"):
+        pairs.settled([source, turned])
+    with pytest.raises(UserError, match="one source, or one to train on and one to hold out"):
+        pairs.files([source, str(tmp_path / "t.de")])
+
+
+@pytest.mark.status("translation", "matches")
+@pytest.mark.parametrize(
+    ("language", "tokenize", "lines"),
+    [
+        ("en", "13a", ("A small dog.", "A dog is small.")),
+        ("zh", "zh", ("我該去睡覺。", "我去睡覺。")),
+    ],
+)
+def test_scores_are_sacrebleus_with_their_signature(language, tokenize, lines):
+    pairs = dataclasses.replace(SentencePairs(), languages=("de", language))
+    task = dataclasses.replace(catalogue.get("translation"), examples=pairs)
+    examples = [Written("x", line, "f:1") for line in lines]
+    told = [lines[0], lines[0]]
+    figures = evaluating.measured(task, examples, told)
+    bleu = sacrebleu.corpus_bleu(told, [list(lines)], tokenize=tokenize)
+    assert figures["bleu"] == bleu.score / 100 and 0 < figures["bleu"] < 1
+    assert figures["chrf"] == sacrebleu.corpus_chrf(told, [list(lines)]).score / 100
+    signatures = kind_of(pairs).signatures(examples, told, task)
+    version = sacrebleu.__version__
+    assert signatures == {
+        "bleu": f"nrefs:1|case:mixed|eff:no|tok:{tokenize}|smooth:exp|version:{version}",
+        "chrf": f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:{version}",
+    }
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"needs {DATA}")
+def test_iwslt_as_published():
+    folder = DATA / "iwslt16-sample"
+    name = "IWSLT16.TED.dev2010.en-de.{}.xml"
+    files = [folder / name.format(code) for code in ("en", "de")]
+    pairs = list(translations.pairs(f"language:en-de={files[0]},{files[1]}"))
+    documents = [ElementTree.parse(file).getroot().iter("doc") for file in files]
+    wanted = [
+        (" ".join(a.text.split()), " ".join(b.text.split()))
+        for one, two in zip(*documents, strict=True)
+        for a, b in zip(one.iter("seg"), two.iter("seg"), strict=True)
+    ]
+    assert [pair for pair in pairs if pair != END] == wanted and len(wanted) > 100
+    talks = list(translations.pairs(f"language:en-de={folder}/train.tags.en-de"))
+    lines = (folder / "train.tags.en-de.en").read_text().splitlines()
+    plain = [" ".join(line.split()) for line in lines if not line.startswith("<")]
+    assert [pair[0] for pair in talks if pair != END] == plain
