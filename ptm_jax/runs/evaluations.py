@@ -17,7 +17,8 @@ METHOD = (("method",), "{option} is for word vectors; {model} is no file of them
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """The arguments of `ptm evaluate`, under their names there. `progress` opens a progress bar."""
+    """The arguments of `ptm evaluate`, under their names there. `progress` opens a progress bar;
+    `language` is the code of the data, where one is known."""
 
     task: str | None
     model: str
@@ -47,6 +48,7 @@ class Request:
     entities: str | None = None
     permutations: int = 100
     searches: tuple[int, int] = (5, 500)
+    language: str = ""
     progress: Callable[[], Any] = contextlib.nullcontext
 
 

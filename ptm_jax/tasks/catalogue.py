@@ -35,6 +35,7 @@ class Task:
     paper      the publication of the data
     length, batch, epochs, lr   defaults of fine-tuning (Devlin et al. 2019, appendix A.3)
     threshold  the answer is empty if score("no answer") - score(best span) is above this
+    language   code of the language of the data, where one is known (`mlqa`)
     """
 
     name: str
@@ -49,6 +50,7 @@ class Task:
     epochs: float = 3.0
     lr: float = 5e-5
     threshold: float = 0.0
+    language: str = ""
 
 
 catalogue = Catalogue("task", f"{__package__}.kinds")
@@ -156,6 +158,8 @@ catalogue.add(
     _span("squad2_sketchy", _READER, Answerable(), rows=(212,), metrics=("answerable",)),
     _span("squad2_retro", _READER, VerifiedQuestions(), rows=(212,), file=_FILE),
     _span("xquad", "Artetxe et al. 2020", Questions(heldout=("xquad*",)), rows=(214,)),
+    _span("mlqa", "Lewis et al. 2020", Questions(heldout=("dev-context*", "xquad*"),
+        test=("test-context*",)), rows=(214,), metrics=("mlqa",)),
     _span("cmrc", "Cui et al. 2019", Questions(), metrics=("cmrc",)),
     _span("answers", "any table of question, text and answer", OwnQuestions()),
     _span("rrc", "Xu et al. 2019", Questions()),

@@ -8,6 +8,7 @@ from ptm_jax.tasks import (
     bilingual,
     clustering,
     completion,
+    layer_retrieval,
     properties,
     searching,
     wordsets,
@@ -27,4 +28,5 @@ def kinds() -> tuple[Evaluation, ...]:
     tests."""
     clozes = minimal_pairs, verb_forms, human_answers, stored_facts, commonsense, relation_induction
     modules = wordsets, properties, bilingual, completion, searching, clustering, attention_tests
-    return tuple(evaluation for module in (*modules, *clozes) for evaluation in module.EVALUATIONS)
+    modules = *modules, layer_retrieval, *clozes
+    return tuple(evaluation for module in modules for evaluation in module.EVALUATIONS)

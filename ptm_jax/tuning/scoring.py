@@ -16,7 +16,7 @@ from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.named_columns import names_columns
 from ptm_jax.tasks.metrics.plots import draw
-from ptm_jax.tuning import multitask
+from ptm_jax.tuning import multitask, zero_shot
 from ptm_jax.tuning.ensembles import Ensemble
 
 
@@ -37,6 +37,8 @@ def kinds() -> tuple[Evaluation, ...]:
 def report(request: Request) -> Report:
     """Evaluates a model on a task; writes the prediction file and draws the plot.
     Raises UserError."""
+    if zero_shot.is_by_language(request):
+        return zero_shot.report(request, scored)
     result = scored(request)
     if request.predictions is not None:
         result.write(request.predictions, request.id_column)
@@ -68,6 +70,7 @@ def scored(request: Request, *, labels: bool = True) -> evaluating.Evaluation:
     Raises UserError."""
     task, run = catalogue.get(request.task), Run(Path(request.model))
     models = load((request.model, *request.ensemble), request.adapter)
+    task = dataclasses.replace(task, language=request.language)
     task = evaluating.task_of(models[0], task, request.skip_empty)
     trained_here = request.adapter is None and run.exists and (run.folder / "data").is_dir()
     files = run.sources if trained_here else ()

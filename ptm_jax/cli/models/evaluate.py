@@ -10,6 +10,8 @@ Example:
   ptm evaluate CHECKPOINT --adapter houlsby.safetensors --task sst2 --data SST-2
   ptm evaluate runs/sst2/seed_0 --ensemble runs/sst2/seed_1 runs/sst2/seed_2 --task sst2
   ptm evaluate fast --task sst2 --data SST-2 --speed 0.5
+  ptm evaluate runs/xnli --task xnli --data language:en=dev.en.tsv language:de=dev.de.tsv
+  ptm evaluate MODEL --task layer_retrieval --data language:de-en=mt/val --plot layers.png
   ptm evaluate glove.6B.300d.txt --task analogy --data questions-words.txt
   ptm evaluate cc.en.300.bin --task similarity --data EN-SIMLEX-999.txt --json
   ptm evaluate glove.6B.300d.txt --task properties --data norms.tsv
@@ -50,7 +52,8 @@ class Args:
     vectors."""
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")] = ()
     """Other text, or a folder prepared with the run's tokenizer (default: the run's held-out
-    text)."""
+    text). Downstream tasks: language:CODE=FILE of several languages, that of the fine-tuning first,
+    prints a table by language."""
     task: options.Text = None
     """lm, mlm, linked (KGLM's perplexity by importance sampling), a task of `ptm list --tasks`, or
     FILE.py:NAME, a task of your own file (default: of a run on a table of yours its task, else the

@@ -8,12 +8,14 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ptm_jax.core.errors import UserError
 from ptm_jax.inference.text import answering
 from ptm_jax.nn.heads.task_heads import SpanHead
 from ptm_jax.objectives.tasks.downstream import AnswerSpan
 from ptm_jax.tasks.formats.questions import Questions
 from ptm_jax.tasks.kinds.base import Cells, Kind, Metrics, register
 from ptm_jax.tasks.metrics import squad
+from ptm_jax.tasks.metrics.answers_by_language import judges
 
 if TYPE_CHECKING:
     from ptm_jax.tasks.catalogue import Task
@@ -44,6 +46,13 @@ def measure(
     more = {"nulls": nulls, "threshold": task.threshold} if task.examples.unanswered else {}
     figures = squad.scores(gold, texts, judges=judges, **more)
     return {"f1": figures["f1"], **figures}
+
+
+def by_language(examples, predictions, task) -> Metrics:
+    """Exact match and F1 by the rules of the task's language. Raises UserError without one."""
+    if not task.language:
+        raise UserError(f"{task.name} scores answers by language; give --data language:CODE=FILE")
+    return measure(examples, predictions, task, judges=judges(task.language))
 
 
 chinese = functools.partial(measure, judges=(squad.chinese_exact, squad.chinese_overlap))
@@ -81,7 +90,7 @@ KIND = register(
         new_head=lambda spec, summary: SpanHead(),
         objective=lambda spec: AnswerSpan(),
         predict=predict,
-        measures={"squad": measure, "cmrc": chinese},
+        measures={"squad": measure, "cmrc": chinese, "mlqa": by_language},
         lines=lines,
         cells=cells,
     )
