@@ -23,6 +23,7 @@ from pathlib import Path
 import ptm_jax
 from ptm_jax.core.system import System
 from ptm_jax.data.languages.fake import shifted
+from ptm_jax.kernels import program_cache
 from ptm_jax.runs.evaluations import Request
 from ptm_jax.systems.transformers.bert_gpt import miniature
 from ptm_jax.systems.transformers.many_languages import xlm
@@ -191,6 +192,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--epochs", type=float, default=3.0)
     args = parser.parse_args()
+    program_cache.use()
     texts, record = args.workdir / "texts", args.workdir / "figures.json"
     if not (texts / f"{FAKE}.txt").is_file():
         write_texts(args.packages, texts)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.reading import check_apart
 from ptm_jax.data.text import dataset_folders
+from ptm_jax.encoders.context import read_languages
 from ptm_jax.inference import head_scores
 from ptm_jax.inference.text.classifying import names_of
 from ptm_jax.tasks.catalogue import Task, catalogue
@@ -119,6 +120,13 @@ def assumed(model: Pretrained, task: Task) -> str | None:
         f"time the model {named}: they are taken for {', '.join(task.examples.labels)} of "
         f"{task.name} in this order"
     )
+
+
+def in_language(model: Pretrained, code: str) -> Pretrained:
+    """Returns the model with the language of its texts, where it has vectors or adapters of
+    languages. Raises UserError for a language that it has not."""
+    reads = code and read_languages(model.module.encoder)
+    return model.for_language(code) if reads else model
 
 
 def source_of(task: Task, data: Sequence[str], split: str = "heldout") -> Source:

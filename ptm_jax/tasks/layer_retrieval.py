@@ -23,6 +23,7 @@ from ptm_jax.inference.text import token_states
 from ptm_jax.inference.text.vectors import unit
 from ptm_jax.runs.evaluations import METHOD, Evaluation, Report, Request
 from ptm_jax.runs.run import best_checkpoint
+from ptm_jax.tasks.evaluating import in_language
 
 if TYPE_CHECKING:
     from ptm_jax.inference.pretrained import Pretrained
@@ -43,7 +44,10 @@ def report(request: Request) -> Report:
     for name, sources in pairs.items():
         texts = list(itertools.chain.from_iterable(map(sentences, sources)))
         count += len(texts)
-        first, second = (layers_of(model, side, request.batch) for side in zip(*texts, strict=True))
+        first, second = (
+            layers_of(in_language(model, code), side, request.batch)
+            for code, side in zip(name.split("-"), zip(*texts, strict=True), strict=True)
+        )
         accuracies[name] = [found(*both) for both in zip(first, second, strict=True)]
     means = np.mean([np.mean(both, 1) for both in accuracies.values()], 0)
     best = int(means.argmax())

@@ -70,6 +70,7 @@ def scored(request: Request, *, labels: bool = True) -> evaluating.Evaluation:
     Raises UserError."""
     task, run = catalogue.get(request.task), Run(Path(request.model))
     models = load((request.model, *request.ensemble), request.adapter)
+    models = [evaluating.in_language(one, request.language) for one in models]
     task = dataclasses.replace(task, language=request.language)
     task = evaluating.task_of(models[0], task, request.skip_empty)
     trained_here = request.adapter is None and run.exists and (run.folder / "data").is_dir()
