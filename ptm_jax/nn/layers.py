@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import flax.linen as nn
@@ -19,10 +18,11 @@ from ptm_jax.core.constraint import current
 from ptm_jax.core.precision import Precision, add_bias
 from ptm_jax.core.streams import keep_mask
 from ptm_jax.core.types import Array, Batch, Visibility, record, static
-from ptm_jax.kernels import integers, one_pass, thin
+from ptm_jax.kernels import integers, one_pass
 from ptm_jax.kernels.choice import platform
 from ptm_jax.kernels.scores import Scores
 from ptm_jax.nn.initializers import TruncatedNormal, Zeros
+from ptm_jax.nn.stored_kernels import SCALED, Integers, StoredKernel
 
 Activation = Literal[
     "gelu", "gelu_tanh", "gelu_quick", "gelu_clipped", "relu", "relu6", "relu_squared",
@@ -129,14 +129,11 @@ def outside(batch: Batch, states: Array, train: bool) -> Context:
 class Dense(nn.Module):
     """x @ kernel + bias over the last `axes` dimensions of x; kernel [..in, ..features].
 
-    With the parameter `columns`, parts of the kernel along its last dimension (`for_few_rows`), it
-    computes one product each: a CPU runs one product of few rows on one core, and several at once.
-    With the parameter `thin`, the kernel in the type of products, `kernels.thin` computes it.
+    A kernel that is a `stored_kernels.StoredKernel` computes its own product.
 
     With an int8 kernel and the parameter `kernel_scale` it computes an integer product
-    (`kernels.integers`); the parameter `panels` is such a kernel in its order. With the parameter
-    `kernel_seen` it rounds x as such a product would, and returns its observation of x as this
-    parameter's gradient.
+    (`kernels.integers`). With the parameter `kernel_seen` it rounds x as such a product would, and
+    returns its observation of x as this parameter's gradient.
     """
 
     logical_axes = {"kernel": ("width", None), "bias": (None,)}
@@ -151,19 +148,10 @@ class Dense(nn.Module):
     def __call__(self, x, product: bool = True):
         """`product=False` returns the kernel and the bias (or None) for x instead of the result."""
         features = (self.features,) if isinstance(self.features, int) else tuple(self.features)
-        if self.has_variable("params", "columns"):
-            parts = self.get_variable("params", "columns").values()
-            y = jnp.concatenate([self.precision.dense(x, part, self.axes) for part in parts], -1)
-            return add_bias(y, self.param("bias", Zeros(), features)) if self.bias else y
-        if self.has_variable("params", "thin"):
-            kernel = self.get_variable("params", "thin")
-            size, kind = math.prod(kernel.shape[: self.axes]), self.precision.dtype
-            y = thin.product(x.reshape(-1, size).astype(kind), kernel.reshape(size, -1))
-            y = y.astype(kind).reshape(*x.shape[: x.ndim - self.axes], *kernel.shape[self.axes :])
-            return add_bias(y, self.param("bias", Zeros(), features)) if self.bias else y
-        if self.has_variable("params", "panels"):
+        stored = self.get_variable("params", "kernel")
+        if isinstance(stored, StoredKernel):
             bias = self.param("bias", Zeros(), features) if self.bias else None
-            return self._integers(x, self.get_variable("params", "panels"), features, bias)
+            return stored.product(x, bias, self.axes, self.precision)
         kernel = self.param("kernel", self.initializer, (*x.shape[x.ndim - self.axes :], *features))
         bias = self.param("bias", Zeros(), features) if self.bias else None
         if self.has_variable("params", "kernel_seen"):
@@ -172,52 +160,18 @@ class Dense(nn.Module):
             )
             x = integers.observed(x, *observations)
         if self.has_variable("params", "kernel_scale"):
+            scale, inputs, offset = (self.get_variable("params", name) for name in SCALED[1:])
             if product:
-                size = math.prod(kernel.shape[: self.axes])
-                return self._integers(x, kernel.reshape(size, -1), features, bias)
-            scale, offset = (
-                self.get_variable("params", f"kernel_{name}") for name in ("scale", "offset")
-            )
+                flat = kernel.reshape(math.prod(kernel.shape[: self.axes]), -1)
+                columns = (None if one is None else one.reshape(-1) for one in (scale, offset))
+                scale, offset = columns
+                stored = Integers(flat, scale, inputs, offset, features)
+                return stored.product(x, bias, self.axes, self.precision)
             kernel = kernel.astype(jnp.float32) * scale + (0.0 if offset is None else offset)
         if not product:
             return kernel, bias
         y = self.precision.dense(x, kernel, self.axes)
         return y if bias is None else add_bias(y, bias)
-
-    def _integers(self, x, kernel, features, bias):
-        """Returns the product with an integer kernel [K, N], or its `Panels`."""
-        scale, offset, inputs = (
-            self.get_variable("params", f"kernel_{name}") for name in ("scale", "offset", "inputs")
-        )
-        scale, offset, bias = (
-            None if leaf is None else leaf.reshape(-1) for leaf in (scale, offset, bias)
-        )
-        rows = x.shape[: x.ndim - self.axes]
-        flat = x.reshape(math.prod(rows), -1)
-        y = integers.product(flat, kernel, scale, inputs, offset=offset, bias=bias)
-        return y.reshape(*rows, *features).astype(self.precision.dtype)
-
-
-def for_few_rows(params, rows: int, parts: int, dtype):
-    """Returns parameters in which each `kernel` has the form for products of few rows on a CPU, in
-    the type of products: `thin` where that kernel can be used, else so many `columns`."""
-    if not isinstance(params, Mapping):
-        return params
-    changed = {
-        name: for_few_rows(one, rows, parts, dtype)
-        for name, one in params.items()
-        if name != "kernel"
-    }
-    if "kernel_scale" in params:
-        return params
-    if "kernel" in params:
-        kernel = params["kernel"].astype(dtype)
-        if thin.refusal(rows) is None:
-            changed["thin"] = kernel
-        else:
-            pieces = jnp.array_split(kernel, parts, -1)
-            changed["columns"] = {str(number): piece for number, piece in enumerate(pieces)}
-    return changed
 
 
 class LayerNorm(nn.Module):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.kernels import thin
-from ptm_jax.nn import layers
+from ptm_jax.nn import layers, stored_kernels
 
 pytestmark = pytest.mark.skipif(thin.refusal() is not None, reason=str(thin.refusal()))
 
@@ -32,9 +32,11 @@ def test_product(kind, transposed):
 
 def test_a_dense_layer_takes_it_for_few_rows():
     params = {"kernel": jnp.ones((3, 4, 5)), "bias": jnp.arange(5.0), "scale": jnp.ones(2)}
-    few = layers.for_few_rows(params, 2, 2, jnp.float32)
-    assert few.keys() == {"thin", "bias", "scale"}
+    few = stored_kernels.for_few_rows(params, 2, 2, jnp.float32)
+    assert isinstance(few["kernel"], stored_kernels.Thin) and few.keys() == params.keys()
     y = layers.Dense(5, axes=2).apply({"params": few}, jnp.ones((1, 2, 3, 4)))
     np.testing.assert_array_equal(y, np.broadcast_to(12 + np.arange(5.0), (1, 2, 5)))
-    many = layers.for_few_rows(params, thin.MOST_ROWS + 1, 2, jnp.float32)
-    assert [part.shape for part in many["columns"].values()] == [(3, 4, 3), (3, 4, 2)]
+    many = stored_kernels.for_few_rows(params, thin.MOST_ROWS + 1, 2, jnp.float32)
+    assert [part.shape for part in many["kernel"].parts] == [(3, 4, 3), (3, 4, 2)]
+    z = layers.Dense(5, axes=2).apply({"params": many}, jnp.ones((1, 2, 3, 4)))
+    np.testing.assert_array_equal(z, y)

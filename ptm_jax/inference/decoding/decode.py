@@ -48,8 +48,8 @@ from ptm_jax.kernels import thin
 from ptm_jax.kernels.choice import platform
 from ptm_jax.nn.attention.caches import KeyValues
 from ptm_jax.nn.heads.vocabulary import Readout
-from ptm_jax.nn.layers import for_few_rows
 from ptm_jax.nn.stacks import stacks_of
+from ptm_jax.nn.stored_kernels import for_few_rows
 
 if TYPE_CHECKING:
     from ptm_jax.core.networks import Network
