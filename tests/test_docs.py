@@ -62,6 +62,7 @@ RAN = {
     "finetuning": 2, "gensim": 3, "modern_encoder": 1,
     "performance": 1, "pod": 7,
     "pretraining": 6, "quickstart": 1, "sentence_transformers": 3, "systems": 3, "transformers": 4,
+    "translation": 2,
 }  # fmt: skip
 """{page: number of its commands that run in the tests}."""
 EVERY = [(path.stem, words) for path in (*PAGES, ROOT / "README.md") for words in commands(path)]

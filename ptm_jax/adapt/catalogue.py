@@ -16,6 +16,7 @@ from ptm_jax.adapt.losses.sentence_vectors import (
     TaughtSentences,
 )
 from ptm_jax.adapt.modules.adapters import Houlsby, Pfeiffer
+from ptm_jax.adapt.modules.bert_in_layers import BertFused
 from ptm_jax.adapt.modules.linkers import Linkers
 from ptm_jax.adapt.modules.lora import LoRA
 from ptm_jax.adapt.modules.pals import PALs
@@ -40,6 +41,7 @@ from ptm_jax.adapt.parameters.output_scale import OutputScale
 from ptm_jax.adapt.parameters.rates import LayerDecay, PathRates
 from ptm_jax.adapt.parameters.unfreezing import (
     ChainThaw,
+    DecoderFirst,
     GradualUnfreezing,
     LayerByLayer,
     SequentialUnfreezing,
@@ -57,6 +59,8 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "esim": (Aligned, (205,)),
     "vib": (InformationBottleneck, (41,)),
     "bcn": (Biattentive, (33, 205)),
+    "bert_fused": (BertFused, (227,)),
+    "decoder_first": (DecoderFirst, (226,)),
     "concat": (ConcatPooling, (38,)),
     "attentive": (AttentivePooling, (262,)),
     "bpt3c": (TruncatedGradient, (38,)),

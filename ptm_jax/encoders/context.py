@@ -73,6 +73,8 @@ def context_of(batch: Batch, direction: slots.Direction, train: bool) -> Context
         q_group=group,
         k_group=group,
     )
+    beside = batch.get("beside_states")
+    between = None if beside is None else (jnp.maximum(segments, 1), batch["beside_segments"])
     return Context(
         visibility=visibility,
         rows=rows_of(batch),
@@ -80,6 +82,8 @@ def context_of(batch: Batch, direction: slots.Direction, train: bool) -> Context
         places=batch.get("places"),
         k_places=batch.get("places"),
         languages=batch.get("language_ids"),
+        beside=beside,
+        beside_visibility=between and Visibility(*between),
         step=batch.get("step"),
         train=train,
     )

@@ -97,6 +97,7 @@ class Context:
     step        scalar training step, or None
     train       whether dropout and other noise are on
     source      [B, Ls, D] input of a decoder's cross-attention, with source_visibility; or None
+    beside      [B, Lb, Db] states of another network, with beside_visibility; or None
     layer       scalar number of the layer in a `NumberedStack`, from 0; else None
     distances   [2 S, D] vectors of the distances between tokens (`nn.attention.disentangled`)
     """
@@ -112,6 +113,8 @@ class Context:
     step: Any = None
     source: Any = None
     source_visibility: Visibility | None = None
+    beside: Any = None
+    beside_visibility: Visibility | None = None
     layer: Any = None
     distances: Any = None
     train: bool = static(False)

@@ -77,6 +77,7 @@ def experiment(
     epochs, batch, lr = _numbers(value, epochs, batch, lr)
     examples = (value.examples if examples is None else examples).settled(data)
     examples = _with_start(examples, model)
+    examples = examples.with_models({one.at: one.path for one in sources.models})
     tokenizer = model.tokenizer()
     system = _with_specials(_with_head(model, examples), tokenizer)
     kind, examples = kind_of(examples, system.towers["main"].encoder), _read(examples, system)

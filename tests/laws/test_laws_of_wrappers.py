@@ -33,7 +33,7 @@ SMALL = {
     "pfeiffer": "width=2", "k_adapter": "width=4, heads=2, layers=1", "pals": "width=4, heads=2",
     "lora": "rank=2",
     "prefix": "length=2", "vib": "width=2", "gradual": "steps=2", "chain_thaw": "steps=2",
-    "sequential": "steps=2",
+    "sequential": "steps=2", "decoder_first": "steps=2",
     "concat": "hidden=2", "attentive": "width=2", "bpt3c": "tokens=2", "adversarial": "virtual=0.5",
     "rates": "table=(('/embed/', 0.5),)",
 }  # fmt: skip
@@ -43,9 +43,10 @@ MORE = {
     "vote": "self_distillation(kind=vote, last=2)",
     "top": "mix(top=2)",
 }
-ELSEWHERE = {"linkers", "matryoshka", "layer_matryoshka", "grad_cache", "taught"}
-"""Of encoders with linkers: tests/adapt/test_linkers.py; of the losses of sentence encoders, which
-have no parameters: tests/adapt/test_sentence_vectors.py."""
+ELSEWHERE = {"bert_fused", "linkers", "matryoshka", "layer_matryoshka", "grad_cache", "taught"}
+"""Of encoder-decoders: tests/encoders/test_bert_fused.py; of linkers: tests/adapt/test_linkers.py;
+of the losses of sentence encoders, which have no parameters:
+tests/adapt/test_sentence_vectors.py."""
 CASES = {
     name: f"{name}({SMALL.get(name, '')})" for name in catalogue.NAMES if name not in ELSEWHERE
 } | MORE

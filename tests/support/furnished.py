@@ -50,7 +50,11 @@ def furnish(folder: Path, base: Path, named: set[str]) -> None:
         "sst2": tuning,
         "mini": ["bert_mini", *first],
         "quickstart": ["bert_mini", *first],
-    }
+        "de-en": [
+            "xlm_translation_mini", "--task", "translation", "--data", "language:de-en=mt/train",
+            "--set", "recipe.phases.0.steps=2",
+        ],
+    }  # fmt: skip
     with tiny_runs.compiling(base / "compiled"):
         for name, words in runs.items():
             if f"runs/{name}" in named:

@@ -8,6 +8,7 @@ run into equal parts.
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -108,3 +109,18 @@ class LayerByLayer(_Staged):
     def trainable(self, path: ParameterPath, step: Step) -> Any:
         stage = self.stage(step, path.top - 1)  # 0: the first layer, ...
         return (path.level == stage + 1) & (stage < path.top - 1) | (stage == path.top - 1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecoderFirst(_Staged):
+    """Trains the decoder of an encoder-decoder first, with its encoder frozen, then both.
+
+    For an encoder that begins with a language model (Imamura and Sumita 2019, WNGT, section 3.2).
+    The first phase has `steps` updates, or `share` of the run. A token table that both sides share
+    is the encoder's.
+    """
+
+    def trainable(self, path: ParameterPath, step: Step) -> Any:
+        if not re.search(r"/encoder/encoder/", path):
+            return True
+        return self.stage(step, 1) == 1

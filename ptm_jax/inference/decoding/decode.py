@@ -21,6 +21,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
@@ -98,12 +99,14 @@ def decode(
     seed: int = 0,
     rows: Sequence[int] | None = None,
     start: int | None = None,
+    others: Mapping[str, Sequence[np.ndarray]] = MappingProxyType({}),
 ) -> Decoded:
     """Decodes answers to prompts (each [l] int32 with at least one token). Returns NumPy arrays.
 
     eos, pad  the id or ids that end an answer (None: no such id), and the id after it
     tower     its encoder must have `writes`
     start     first token of the answers of an encoder with a decoder (None: the encoder's default)
+    others    {network: ids of each prompt, in its tokens}, for encoders that hold another network
     rows      number of each prompt: a sample depends on (seed, number, tokens of the prompt), not
               on the rest of the batch
     """
@@ -121,9 +124,16 @@ def decode(
     number = np.zeros(len(ids), np.int32)
     number[: len(prompts)] = range(len(prompts)) if rows is None else rows
     numbers = {**options.numbers(), "rows": number}
+    fields = {
+        f"{name}_{field}": array
+        for name, texts in others.items()
+        for field, array in zip(("input_ids", "segment_ids"), pad_left(texts), strict=True)
+    }
     plan = _Plan(tower.module, options.shape(), head, ends, pad, start)
     key = stream(seed, "generate")
-    decoded = jax.tree.map(np.asarray, _decode(plan, tower.params, (ids, segments), numbers, key))
+    decoded = jax.tree.map(
+        np.asarray, _decode(plan, tower.params, (ids, segments, fields), numbers, key)
+    )
     cut = (slice(len(prompts)), slice(options.answers))
     return Decoded(
         decoded.tokens[cut][..., : options.max_new_tokens],
@@ -147,15 +157,15 @@ class _Plan(NamedTuple):
 def _decode(
     plan: _Plan,
     params: Params,
-    prompts: tuple[Array, Array],
+    prompts: tuple[Array, Array, Mapping[str, Array]],
     numbers: Mapping[str, Array],
     key: Array,
 ) -> Decoded:
-    """Decodes prompts (ids [B, L], segments [B, L])."""
+    """Decodes prompts (ids [B, L], segments [B, L], further fields)."""
     module, shape, head, eos, pad, start = plan
-    tower, (ids, segments) = Tower(module, params), prompts
+    tower, (ids, segments, fields) = Tower(module, params), prompts
     slots = shape.max_new_tokens + (1 if module.encoder.reads_source else ids.shape[1])
-    readout, cache = prefill(tower, head, ids, segments, slots, start=start)
+    readout, cache = prefill(tower, head, ids, segments, slots, start=start, fields=fields)
     logits = readout.logits()
     if module.encoder.reads_source:  # the answer follows only `start`
         ids, segments = jnp.full_like(ids[:, :1], start), segments.max(1, keepdims=True)
@@ -204,19 +214,29 @@ def _decode(
 
 
 def prefill(
-    tower: Tower, head: str, ids: Array, segments: Array, slots: int, *, start: int | None = None
+    tower: Tower,
+    head: str,
+    ids: Array,
+    segments: Array,
+    slots: int,
+    *,
+    start: int | None = None,
+    fields: Mapping[str, Array] = MappingProxyType({}),
 ) -> tuple[Any, Any]:
     """Returns the head's `Readout` after left-padded prompts [B, P], and their cache.
 
     The cache has `slots` tokens. With a decoder, prompts are sources and the readout is that after
-    `start`.
+    `start`. `fields` [B, ...] are further ones of the batch; places are added to those of ids.
     """
     encoder, (rows, width) = tower.module.encoder, ids.shape
     batch = {
         "input_ids": ids,
         "segment_ids": segments,
-        "positions": jnp.maximum(jnp.cumsum(segments, 1) - 1, 0),
+        "positions": _places(segments),
+        **fields,
     }
+    for name in [name for name in fields if name.endswith("_segment_ids")]:
+        batch[name.replace("segment_ids", "positions")] = _places(fields[name])
     if encoder.reads_source:
         batch["decoder_input_ids"] = jnp.full_like(ids[:, :1], start)
     cache = (
@@ -226,6 +246,11 @@ def prefill(
     )
     encoded = tower(batch, cache=_kept(cache))
     return tower.head(head, encoded.hidden[:, -1]), encoded.cache
+
+
+def _places(segments: Array) -> Array:
+    """Returns the position of each token of left-padded rows [B, P]."""
+    return jnp.maximum(jnp.cumsum(segments, 1) - 1, 0)
 
 
 def _by_layer(module: Network, params: Params, cache: Any, rows: int) -> tuple[Any, Any]:

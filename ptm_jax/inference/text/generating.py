@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -89,13 +89,15 @@ def generate(
     else:
         rows = _prompts(model, texts, plan.max_new_tokens)
         starts = [None] * len(rows)
-    end = ends_of(model)
+    end, examples = ends_of(model), model.system.examples
+    others = examples.readings_of(texts) if isinstance(examples, WritesAnswers) else {}
     tower, answers = Tower(model.module, model.params[model.tower]), [None] * len(rows)
     for first, chosen in _grouped(rows, starts, batch_size):
         decoded = decode.decode(
             tower, [rows[i] for i in chosen], plan,
             head=model.head, eos=end, pad=model.vocab.pad or 0, seed=seed, rows=numbers[chosen],
             start=first,
+            others={name: [row[i] for i in chosen] for name, row in others.items()},
         )  # fmt: skip
         for place, index in enumerate(chosen):
             several = zip(decoded.tokens[place], decoded.lengths[place], strict=True)
@@ -138,6 +140,10 @@ class WritesAnswers(slots.Examples):
     def first_token(self, vocab: Vocab) -> int | None:
         """Returns the first token of a decoder's inputs, or None."""
         raise NotImplementedError
+
+    def readings_of(self, texts: Sequence[str]) -> Mapping[str, Sequence[np.ndarray]]:
+        """Returns {network: ids of each text, in the tokens of a network inside the encoder}."""
+        return {}
 
 
 def start_of(model: Pretrained, start: int | str | None = None) -> int | Literal["last"]:

@@ -163,6 +163,10 @@ class TaskExamples(slots.Examples):
         have prompts."""
         return self
 
+    def with_models(self, models: Mapping[str, str]) -> TaskExamples:
+        """Returns a copy for a run that begins with these models, {tower: path}."""
+        return self
+
     def count(
         self, sources: Sequence[str], tokenizer: Tokenizer | None = None, length: int = 0
     ) -> int:

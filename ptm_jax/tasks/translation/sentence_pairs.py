@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ptm_jax.adapt.modules.bert_in_layers import BERT
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.languages import codes, translations
 from ptm_jax.tasks.formats.tabular import Source
 from ptm_jax.tasks.formats.targets import Targets, Written
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples, halves
+from ptm_jax.training.start.init_models import Initial
 
 if TYPE_CHECKING:
     from ptm_jax.core.slots import Examples
+    from ptm_jax.core.types import Vocab
     from ptm_jax.data.tokenizers.tokenizing import Tokenizer
     from ptm_jax.tasks.formats.taskrows import Record
 
@@ -35,6 +39,8 @@ class SentencePairs(Targets):
                 beginning
     first       number of pairs to train on, the first ones in an order drawn with the seed `draw`,
                 so that a smaller number is a part of a larger one. 0: all
+    bert        path of a model inside the network that reads the source in its own tokens,
+                bert_input_ids and bert_segment_ids [L] int32 (`adapt.modules.bert_in_layers`)
     """
 
     columns: tuple[str, ...] = ("source", "target")
@@ -42,6 +48,7 @@ class SentencePairs(Targets):
     separator: str = "</s>"
     first: int = 0
     draw: int = 0
+    bert: str = ""
 
     def __post_init__(self):
         if min(self.context, self.first) < 0:
@@ -63,7 +70,7 @@ class SentencePairs(Targets):
     def like(self, trained: Examples) -> TaskExamples:
         if not isinstance(trained, SentencePairs):
             return self
-        fields = "languages", "context", "separator", "prefix", "answer", "start"
+        fields = "languages", "context", "separator", "prefix", "answer", "start", "bert"
         return dataclasses.replace(self, **{name: vars(trained)[name] for name in fields})
 
     def files(self, sources: Sequence[str]) -> dict[str, Source]:
@@ -121,7 +128,39 @@ class SentencePairs(Targets):
         order = np.random.default_rng(self.draw).permutation(len(examples))[: self.first]
         return [examples[index] for index in order]
 
+    def with_models(self, models: Mapping[str, str]) -> TaskExamples:
+        return dataclasses.replace(self, bert=models.get(BERT, self.bert))
+
+    def spec(self, length: int, vocab: Vocab) -> dict[str, tuple[tuple[int, ...], type]]:
+        fields = ("bert_input_ids", "bert_segment_ids") if self.bert else ()
+        return super().spec(length, vocab) | {name: ((length,), np.int32) for name in fields}
+
+    def readings_of(self, texts: Sequence[str]) -> Mapping[str, Sequence[np.ndarray]]:
+        if not self.bert:
+            return {}
+        tokenizer = _tokenizer_of(self.bert)
+        plain = [text.replace(f" {self.separator} ", " ") for text in texts]
+        return {BERT: [tokenizer.frame(ids)[0] for ids in tokenizer.encode_batch(plain)]}
+
+    def features(
+        self, tokenizer: Tokenizer, records: Sequence[Record], length: int
+    ) -> tuple[list[list[Record]], Remarks]:
+        groups, remarks = super().features(tokenizer, records, length)
+        for group, record in zip(groups, records, strict=True):
+            if BERT in record:
+                ids = record[BERT][:length]
+                group[0] |= {"bert_input_ids": ids, "bert_segment_ids": np.ones_like(ids)}
+        return groups, remarks
+
     def encode(self, tokenizer: Tokenizer, examples: Sequence[Written]) -> list[Record]:
+        records = self._encoded(tokenizer, examples)
+        others = self.readings_of([example.source for example in examples])
+        return [
+            record | {name: rows[number].astype(np.int32) for name, rows in others.items()}
+            for number, record in enumerate(records)
+        ]
+
+    def _encoded(self, tokenizer: Tokenizer, examples: Sequence[Written]) -> list[Record]:
         if not self.context:
             return super().encode(tokenizer, examples)
         if self.separator not in tokenizer.special_pieces:
@@ -135,3 +174,12 @@ class SentencePairs(Targets):
 
     def shortened(self, ids: np.ndarray, size: int) -> np.ndarray:
         return ids[-size:] if self.context else ids[:size]
+
+
+@functools.lru_cache(maxsize=2)
+def _tokenizer_of(path: str) -> Tokenizer:
+    """Returns the tokenizer of a run or a checkpoint. Raises UserError where it has none."""
+    tokenizer = Initial("", path).tokenizer()
+    if tokenizer is None:
+        raise UserError(f"{path} has no tokenizer; name the run or the checkpoint of a model")
+    return tokenizer

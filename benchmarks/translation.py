@@ -1,0 +1,181 @@
+"""Translation of Multi30k from scratch, from language models, in two stages and with BERT fused.
+
+    python -m benchmarks.translation --workdir runs/translation --out benchmarks/
+
+All ways have one network (`xlm_translation_mini`: two layers of width 128 on each side), one joint
+BPE vocabulary, the same pairs, steps and rate. Before them a masked model of the encoder (`mlm`)
+and MASS of both sides (`mass`) read the two sides of the pairs as texts; no way reads other text.
+`fused` goes on from the run `scratch` with the masked model in each layer, `longer` from the
+same run without it, for the same number of steps.
+
+Every run has a folder in `--workdir`. A command that was stopped goes on with the run at which it
+stopped; `--seeds` and `--ways` choose runs, and the table has those that are finished.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import math
+import time
+from pathlib import Path
+
+import numpy as np
+
+from ptm_jax import systems
+from ptm_jax.adapt import catalogue as adaptations
+from ptm_jax.core.recipe import Phase
+from ptm_jax.core.system import Experiment, System
+from ptm_jax.data.tokenizers import vocabularies
+from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.encoders.model import Model
+from ptm_jax.systems.sequence_to_sequence.bart import mass
+from ptm_jax.systems.transformers.bert_gpt import miniature
+from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.tasks.translation import sacrebleu_scores
+from ptm_jax.training import loop
+from ptm_jax.tuning import finetuning, new_writers, selection
+
+NAME, TASK = "xlm_translation_mini", "translation"
+WAYS = ("scratch", "mlm", "mlm_encoder", "two_stage", "mass", "longer", "fused")
+MODELS = {"mlm": ("mlm",), "mlm_encoder": ("mlm",), "two_stage": ("mlm",), "mass": ("mass",),
+          "fused": ("mlm",)}  # fmt: skip
+"""{way: the language models that it begins with}."""
+ON_SCRATCH = ("longer", "fused")
+
+
+def pairs(args: argparse.Namespace) -> tuple[str, str]:
+    """Returns the sources to train on and to hold out."""
+    folder = args.data / "mt/multi30k"
+    return tuple(f"language:{args.languages}={folder / name}" for name in ("train", "val"))
+
+
+def words(args: argparse.Namespace) -> TokenizerSpec:
+    """Returns the joint vocabulary of both sides, made once."""
+    folder = args.workdir / "tokenizer"
+    spec = TokenizerSpec(kind="bpe", vocab=args.words, lowercase=False, specials="roberta")
+    if not folder.exists():
+        reader = catalogue.get(TASK).examples.settled(pairs(args))
+        examples = reader.examples(reader.files(pairs(args))["train"])
+        texts = [text for example in examples for text in reader.texts(example)]
+        vocabularies.make(spec, texts).save(folder)
+    return TokenizerSpec(path=str(folder))
+
+
+def masked() -> System:
+    """Returns RoBERTa's task on the encoder of the translation model."""
+    parent, network = systems.get("roberta_mini"), systems.get(NAME).towers["main"].encoder
+    main = Model(encoder=network.encoder, heads=parent.towers["main"].heads)
+    return dataclasses.replace(parent, name="mlm", towers={"main": main})
+
+
+def model(name: str, seed: int, args: argparse.Namespace) -> Path:
+    """Trains a language model on both sides of the pairs, unless it is there; returns its run."""
+    fresh = miniature(mass("", 2, 128, 2), "mass", steps=args.steps, lr=2e-3)
+    system = masked() if name == "mlm" else fresh
+    phase = Phase(steps=args.steps, batch=args.text_batch, length=128)
+    recipe = dataclasses.replace(system.recipe, phases=(phase,))
+    files = [args.data / "mt/multi30k" / f"train.{code}" for code in args.languages.split("-")]
+    config = Experiment(
+        system=dataclasses.replace(system, recipe=recipe), data=tuple(map(str, files)),
+        tokenizer=words(args), seed=seed, precision="float32", save_every=200, metrics=(),
+    )  # fmt: skip
+    folder = args.workdir / f"{name}_{seed}"
+    if loop.train(config, folder).stopped:
+        raise SystemExit(f"stopped in {folder}; the same command goes on")
+    return folder
+
+
+def place(way: str, seed: int, args: argparse.Namespace) -> Path:
+    """Returns the folder of a way."""
+    return args.workdir / f"{way}_{seed}_translation"
+
+
+def experiment(way: str, seed: int, args: argparse.Namespace) -> Experiment:
+    """Returns the training of a way; its language models are trained first."""
+    models = {name: str(model(name, seed, args)) for name in MODELS.get(way, ())}
+    if way in ON_SCRATCH:
+        trained("scratch", seed, args)
+        before = str(place("scratch", seed, args))
+        init = (("main", before), *((("bert", models["mlm"]),) if way == "fused" else ()))
+        adapt = adaptations.read_all(("bert_fused",) if way == "fused" else ())
+        return finetuning.experiment(
+            TASK, init, pairs(args), epochs=args.epochs, batch=args.batch, length=args.length,
+            lr=args.rate / 2, adapt=adapt,
+        )  # fmt: skip
+    adapt = adaptations.read_all(("decoder_first(share=0.3)",) if way == "two_stage" else ())
+    config = new_writers.experiment(
+        NAME, TASK, pairs(args), epochs=args.epochs, batch=args.batch, length=args.length,
+        lr=args.rate, adapt=adapt,
+    )  # fmt: skip
+    parts = {"mlm": ("encoder", "decoder"), "mass": ("main",)}.get(way, ("encoder",))
+    init = tuple((part, path) for path in models.values() for part in parts)
+    return dataclasses.replace(config, init=init or None)
+
+
+def trained(way: str, seed: int, args: argparse.Namespace) -> selection.Tuned:
+    """Trains a way, unless it is there, and measures it on the held-out pairs."""
+    config = experiment(way, seed, args)
+    steps = config.system.recipe.phases[0].steps
+    schedule = dataclasses.replace(systems.get(NAME).recipe.schedule, warmup=max(1, steps // 10))
+    recipe = dataclasses.replace(config.system.recipe, schedule=schedule)
+    config = dataclasses.replace(
+        config, system=dataclasses.replace(config.system, recipe=recipe), tokenizer=words(args),
+        seed=seed, precision="float32", save_every=200, log_every=50, metrics=(),
+    )  # fmt: skip
+    result = selection.finetune(config, place(way, seed, args), TASK, quiet=True)
+    if result.ended == "stopped":
+        raise SystemExit(f"stopped in {result.workdir}; the same command goes on")
+    return result
+
+
+def table(args: argparse.Namespace) -> str:
+    """Returns the table of the finished runs in Markdown, with sacreBLEU's signatures."""
+    rows = ["| begins with | BLEU | chrF | BLEU by seed |", "|---|---:|---:|---|"]
+    for way in WAYS:
+        runs = [selection.tuned(place(way, seed, args)) for seed in range(args.seeds)]
+        figures = [run.metrics for run in runs if run is not None]
+        if not figures:
+            continue
+        bleu, chrf = (100 * np.array([one[name] for one in figures]) for name in ("bleu", "chrf"))
+        spread = f" ± {bleu.std(ddof=1):.1f}" if len(bleu) > 1 else ""
+        each = ", ".join(f"{value:.1f}" for value in bleu)
+        rows.append(f"| {way} | {bleu.mean():.1f}{spread} | {chrf.mean():.1f} | {each} |")
+    language = args.languages.split("-")[1]
+    lines = sacrebleu_scores.scores(["a b c d"], ["a b c d"], language)
+    signatures = [f"{name}: `{one.signature}`" for name, one in lines.items()]
+    return "\n".join([*rows, "", *signatures])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--workdir", type=Path, required=True)
+    parser.add_argument("--languages", default="de-en")
+    parser.add_argument("--words", type=int, default=4096, help="of the joint vocabulary")
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=1000, help="of each language model")
+    parser.add_argument("--text-batch", type=int, default=16, help="rows of 128 tokens")
+    parser.add_argument("--epochs", type=float, default=2.0, help="of the pairs")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--length", type=int, default=48)
+    parser.add_argument("--rate", type=float, default=2e-3)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    start = time.process_time()
+    for seed, way in itertools.product(range(args.seeds), args.ways):
+        before = time.process_time()
+        result = trained(way, seed, args)
+        minutes = math.ceil((time.process_time() - before) / 6) / 10
+        print(f"{way} {seed}: BLEU {100 * result.main:.1f}, {minutes} minutes of CPU", flush=True)
+        if args.out is not None:
+            (args.out / "translation.md").write_text(
+                f"# Translation of Multi30k\n\n{table(args)}\n"
+            )
+    print(f"{table(args)}\n{(time.process_time() - start) / 60:.1f} minutes of CPU in this process")
+
+
+if __name__ == "__main__":
+    main()
