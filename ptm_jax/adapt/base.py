@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from ptm_jax.core.types import Array, Params
 
 if TYPE_CHECKING:
     from ptm_jax.core.networks import Network
+    from ptm_jax.core.system import System
     from ptm_jax.core.types import Step
 
 
@@ -49,6 +51,24 @@ class ReadsEvaluations(slots.Wrapper):
     def on_heldout(self, params: Params, loss: Array | float) -> Params:
         """Returns the parameters after an evaluation with this mean loss of a token."""
         raise NotImplementedError
+
+
+class KeepsWords(slots.Wrapper):
+    """Trait: an adaptation with another network, whose words are not those of the run."""
+
+    def with_words(self, system: System) -> KeepsWords:
+        """Returns a copy with the size of that network's vocabulary. A run gives its own to all
+        networks."""
+        raise NotImplementedError
+
+
+def keeping_words(system: System) -> System:
+    """Returns the system with the sizes of other vocabularies in its adaptations."""
+    adapt = tuple(
+        wrapper.with_words(system) if isinstance(wrapper, KeepsWords) else wrapper
+        for wrapper in system.adapt
+    )
+    return dataclasses.replace(system, adapt=adapt)
 
 
 def listeners(wrappers: Iterable[slots.Wrapper]) -> list[ReadsEvaluations]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ptm_jax.adapt.base import keeping_words
 from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
 from ptm_jax.convert.family import family_of
@@ -76,8 +77,7 @@ def experiment(
     model = _model(sources, bool(compress))
     epochs, batch, lr = _numbers(value, epochs, batch, lr)
     examples = (value.examples if examples is None else examples).settled(data)
-    examples = _with_start(examples, model)
-    examples = examples.with_models({one.at: one.path for one in sources.models})
+    examples = _with_start(examples, model).with_models(sources.paths)
     tokenizer = model.tokenizer()
     system = _with_specials(_with_head(model, examples), tokenizer)
     kind, examples = kind_of(examples, system.towers["main"].encoder), _read(examples, system)
@@ -96,7 +96,7 @@ def experiment(
         compress=tuple(compress),
         recipe=usual(Phase(steps=steps, batch=batch * examples.readings, length=length), lr),
     )
-    system = keeping_towers(system, sources)
+    system = keeping_words(keeping_towers(system, sources))
     begin = init if isinstance(init, tuple) else _start_of(model.path, compress)
     return Experiment(system=system, data=tuple(data), init=begin, seed=seed)
 
@@ -338,8 +338,7 @@ def headed(system: System, examples: TaskExamples) -> System:
     """Returns a system's encoder with the head of a task, which reads as the system's own head."""
     name = _tuned(system.towers)
     tower = system.towers[name]
-    # Texts of a task do not follow one another.
-    encoder = tower.encoder.without_memory()
+    encoder = tower.encoder.without_memory()  # texts of a task do not follow one another
     kind, heads = kind_of(examples, encoder), tower.heads
     if is_backward(system.examples):
         encoder = turned(encoder)

@@ -170,6 +170,11 @@ class Initials:
         """The sources that are models."""
         return tuple(source for source in self.sources if not source.vectors)
 
+    @property
+    def paths(self) -> dict[str, str]:
+        """{tower or part: path} of the models."""
+        return {model.at: model.path for model in self.models}
+
     def model_of(self, *towers: str) -> Initial | None:
         """Returns the first model of one of the towers, or None."""
         return next((model for model in self.models if model.at in towers), None)
