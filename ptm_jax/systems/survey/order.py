@@ -145,4 +145,10 @@ ORDER = {
     "later_objectives.unlabelled_sentences": """
         simcse_bert_base tsdae_bert_base simcse_mini tsdae_mini
     """,
+    "languages.european": """
+        camembert_base camembert_large flaubert_small_cased flaubert_base_uncased
+        flaubert_base_cased flaubert_large_cased finbert_cased finbert_uncased bertje bertje_2021
+        robbert_v1 robbert_v2 rubert slavic_bert camembert_mini flaubert_mini flaubert_large_mini
+        finbert_mini bertje_mini robbert_mini rubert_mini slavic_bert_mini
+    """,
 }

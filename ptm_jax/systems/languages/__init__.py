@@ -1,0 +1,1 @@
+"""Models of one language, or of a few."""
