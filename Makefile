@@ -33,7 +33,7 @@ search: $(VENV)/.run
 test: $(VENV)/.test
 	PTM_TEST_COMPILE=fast $(PYTEST) -m "not full"
 
-test-full: $(VENV)/.parity $(VENV)/.docs $(VENV)/.tpu $(VENV)/.beam $(VENV)/.fastnlp $(VENV)/.fastai $(VENV)/.serving $(VENV)/.pykeen \
+test-full: $(VENV)/.parity $(VENV)/.docs $(VENV)/.tpu $(VENV)/.beam $(VENV)/.fastnlp $(VENV)/.fastai $(VENV)/.japanese $(VENV)/.serving $(VENV)/.pykeen \
     $(VENV)/.store $(VENV)/.jobset $(VENV)/.slurm
 	GLIBC_TUNABLES=$(GLIBC_TUNABLES) $(BIN)/python tests/run.py
 
@@ -110,6 +110,11 @@ $(VENV)/.fastnlp: $(VENV)/.parity
 # fastai, of which the tests run one file; the package needs torchvision, pandas and spacy.
 $(VENV)/.fastai: $(VENV)/.parity
 	$(PIP) --no-deps --target $(VENV)/fastai "fastai==2.8.12"
+	touch $@
+
+# MeCab and its dictionary (50 MB), beside whose words tests put transformers'.
+$(VENV)/.japanese: $(VENV)/.parity
+	$(PIP) --target $(VENV)/japanese "fugashi>=1.4" "ipadic>=1.0"
 	touch $@
 
 # jax2onnx and onnxruntime, for the graphs of ptm export, and openvino beside them in benchmarks.quantised; jax2onnx asks for an older orbax-checkpoint, which it does not import.

@@ -35,7 +35,14 @@ if TYPE_CHECKING:
 Sources = Annotated[tuple[str, ...], tyro.conf.arg(metavar="SOURCE ...")]
 
 # Special tokens of each kind of tokenizer, by family.
-STYLES = {"wordpiece": "bert", "bytebpe": "roberta", "unigram": "t5", "bpe": "xlnet", "word": "t5"}
+STYLES = {
+    "wordpiece": "bert",
+    "bytebpe": "roberta",
+    "unigram": "t5",
+    "bpe": "xlnet",
+    "word": "t5",
+    "characters": "bert",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,12 +64,12 @@ class Args:
     strict: Flag = False
     """Graphs: refuse a graph with faults (dangling identifiers, cycles, duplicates) instead of
     counting them."""
-    tokenizer: Literal["wordpiece", "bytebpe", "unigram", "bpe", "word"] = "wordpiece"
+    tokenizer: Literal["wordpiece", "bytebpe", "unigram", "bpe", "word", "characters"] = "wordpiece"
     """Kind of tokenizer to train; word: whole words, for word vectors."""
     vocab: Annotated[int, tyro.conf.arg(metavar="N")] = 8192
     """Size of the vocabulary with special tokens."""
     specials: Literal["bert", "roberta", "gpt2", "t5", "xlnet", "auto"] = "auto"
-    """Special tokens by family; auto: bert, roberta, t5, xlnet, t5 for the five kinds of
+    """Special tokens by family; auto: bert, roberta, t5, xlnet, t5, bert for the six kinds of
     tokenizer."""
     sentinels: Annotated[int, tyro.conf.arg(metavar="N")] = 0
     """Number of <extra_id_N> pieces, for T5."""
@@ -70,11 +77,13 @@ class Args:
     """Lower-case the text (default for wordpiece and word)."""
     no_lowercase: Flag = False
     """Keep case (default for the other kinds)."""
+    keep_accents: Flag = False
+    """Wordpiece: keep the accents of letters in lower case, where BERT takes them away."""
     sampling: Annotated[float, tyro.conf.arg(metavar="POWER")] = 1.0
     """Several languages: one of n bytes has the share n^POWER in the training of the tokenizer."""
     segmenter: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """Text without blanks: a package that divides it into words first: jieba, rjieba, pkuseg
-    (Chinese), pythainlp (Thai)."""
+    (Chinese), ipadic, unidic (Japanese), pythainlp (Thai)."""
     tokenizer_path: Path = None
     """Use this tokenizer: vocab.txt, tokenizer.json, a sentencepiece .model, or a folder with
     one."""
@@ -335,6 +344,7 @@ def _spec(args: Args) -> Any:
         specials=STYLES[args.tokenizer] if args.specials == "auto" else args.specials,
         sentinels=args.sentinels,
         sampling=args.sampling,
+        strip_accents=not args.keep_accents,
         segmenter=args.segmenter,
         path=args.tokenizer_path,
     )

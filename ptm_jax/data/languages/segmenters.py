@@ -9,7 +9,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Literal
 
 from ptm_jax.core.errors import UserError, unknown
 
@@ -26,6 +29,7 @@ class Segmenter:
     module     module of the function
     cut        makes the function from a text to its words from the module
     note       what it is, in a few words
+    normal     a tokenizer brings text to this form of Unicode before it is divided ("": none)
     """
 
     languages: tuple[str, ...]
@@ -34,12 +38,22 @@ class Segmenter:
     module: str
     cut: Callable[..., Cut]
     note: str
+    normal: Literal["", "NFKC"] = ""
 
 
 def _quiet(jieba) -> Cut:
     """jieba writes its loading to stderr."""
     jieba.setLogLevel(60)
     return jieba.lcut
+
+
+def _mecab(dictionary) -> Cut:
+    """The words of MeCab with an installed dictionary, as transformers calls it."""
+    import fugashi
+
+    folder = dictionary.DICDIR
+    tagger = fugashi.GenericTagger(f'-d "{folder}" -r "{Path(folder) / "mecabrc"}" -Owakati')
+    return lambda text: [word.surface for word in tagger(text)]
 
 
 SEGMENTERS = {
@@ -59,6 +73,14 @@ SEGMENTERS = {
     "pythainlp": Segmenter(
         languages=("th",), package="pythainlp", extra="thai", module="pythainlp.tokenize",
         cut=lambda module: module.word_tokenize, note="the longest words of a dictionary",
+    ),
+    "ipadic": Segmenter(
+        languages=("ja",), package="fugashi ipadic", extra="japanese", module="ipadic",
+        cut=_mecab, note="MeCab with the dictionary of the first Japanese BERTs", normal="NFKC",
+    ),
+    "unidic": Segmenter(
+        languages=("ja",), package="fugashi unidic-lite", extra="japanese", module="unidic_lite",
+        cut=_mecab, note="MeCab with shorter words; 250 MB", normal="NFKC",
     ),
 }  # fmt: skip
 """{name: segmenter}."""
@@ -80,6 +102,7 @@ def words(name: str, text: str) -> list[str]:
 def spaced(name: str, text: str) -> tuple[str, list[tuple[int, int]]]:
     """Returns the words of a text with one blank between them, and for each character of this
     the place (start, end) in `text`; an inserted blank is an empty place."""
+    text, origins = normalised(text, SEGMENTERS[check(name)].normal)
     parts: list[str] = []
     places: list[tuple[int, int]] = []
     for start, stop in _spans(name, text):
@@ -90,8 +113,29 @@ def spaced(name: str, text: str) -> tuple[str, list[tuple[int, int]]]:
             parts.append(" ")
             places.append((places[-1][1],) * 2)
         parts.append(word)
-        places += [(i, i + 1) for i in range(start, stop)]
+        places += origins[start:stop]
     return "".join(parts), places
+
+
+def normalised(text: str, form: Literal["", "NFKC"]) -> tuple[str, list[tuple[int, int]]]:
+    """Returns a text in a form of Unicode, and for each character the place of its origin."""
+    if not form or unicodedata.is_normalized(form, text):
+        return text, [(i, i + 1) for i in range(len(text))]
+    parts, places, start = [], [], 0
+    for stop in range(1, len(text) + 1):
+        if stop < len(text) and _joins(text[stop]):
+            continue
+        part = unicodedata.normalize(form, text[start:stop])
+        parts.append(part)
+        places += [(start, stop)] * len(part)
+        start = stop
+    return "".join(parts), places
+
+
+def _joins(character: str) -> bool:
+    """Whether a character may melt into the one before: marks, and the voicing of half-width
+    kana."""
+    return unicodedata.category(character).startswith("M") or character in "\uff9e\uff9f"
 
 
 def _spans(name: str, text: str) -> Iterator[tuple[int, int]]:

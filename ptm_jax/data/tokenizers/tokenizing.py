@@ -26,7 +26,10 @@ from ptm_jax.data.tokenizers import framing
 from ptm_jax.data.tokenizers.backends import Segmented
 from ptm_jax.data.tokenizers.framing import Published
 
-Kind = Literal["wordpiece", "bytebpe", "unigram", "bpe", "word", "spaced"]
+Kind = Literal["wordpiece", "bytebpe", "unigram", "bpe", "word", "spaced", "characters"]
+
+WHOLE = ("word", "spaced", "characters")
+"""Kinds without pieces of words."""
 
 STYLES = {
     "bert": ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
@@ -55,7 +58,7 @@ class TokenizerSpec:
     """How text becomes ids.
 
     kind        "word": words and punctuation marks; "spaced": whatever stands between blanks, for
-                text divided already
+                text divided already; "characters": each character but blanks
     vocab       size with special tokens and sentinels (ignored where `path` is given: the size is
                 the file's)
     specials    family of the special tokens: bert, roberta, gpt2, t5, xlnet
@@ -67,6 +70,8 @@ class TokenizerSpec:
     train_bytes UTF-8 bytes of text that train a vocabulary, at most
     sampling    in text of several languages: the share of n bytes in the training is in proportion
                 to n^sampling
+    strip_accents   whether WordPiece takes the accents from letters when it writes text in lower
+                case (BERT); Finnish and Japanese keep them
     segmenter   name of a segmenter (`data.languages.segmenters`): text becomes its words with
                 blanks between them, in training and in use; a WordPiece then divides no word of
                 Chinese characters beforehand. Decoded text keeps these blanks
@@ -81,6 +86,7 @@ class TokenizerSpec:
     min_count: int = 1
     train_bytes: int = 32_000_000
     sampling: float = 1.0
+    strip_accents: bool = True
     segmenter: str | None = None
 
     def __post_init__(self):
@@ -97,7 +103,7 @@ class TokenizerSpec:
                 )
         if not 0 <= self.sampling <= 1:
             raise UserError(f"tokenizer.sampling={self.sampling}; expected a power in [0, 1]")
-        if self.min_count < 1 or (self.min_count > 1 and self.kind not in ("word", "spaced")):
+        if self.min_count < 1 or (self.min_count > 1 and self.kind not in WHOLE):
             raise UserError(
                 f"tokenizer.min_count={self.min_count}; expected at least 1, and 1 for "
                 f"pieces (kind {self.kind})"

@@ -25,7 +25,7 @@ from ptm_jax.data.stores import working
 from ptm_jax.data.tokenizers import published, saved, words
 from ptm_jax.data.tokenizers.backends import HuggingFace, SentencePiece
 from ptm_jax.data.tokenizers.published_families import wordpiece
-from ptm_jax.data.tokenizers.tokenizing import ROLES, STYLES, Tokenizer, TokenizerSpec
+from ptm_jax.data.tokenizers.tokenizing import ROLES, STYLES, WHOLE, Tokenizer, TokenizerSpec
 
 _LONGEST_ALPHABET = 6000
 
@@ -40,8 +40,7 @@ def make(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
         return read(spec)
     train = {
         "wordpiece": _wordpiece, "bytebpe": _bytebpe, "unigram": _sentencepiece,
-        "bpe": _sentencepiece, "word": words.train,
-        "spaced": words.train,
+        "bpe": _sentencepiece, **dict.fromkeys(WHOLE, words.train),
     }[spec.kind]  # fmt: skip
     size = spec.vocab - spec.sentinels
     if size <= len(STYLES[spec.specials]):
@@ -60,7 +59,7 @@ def make(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
         len(backend.pieces) < size and spec.min_count == 1
     ):  # with it, the size is the most that is wanted
         raise TooLarge(spec, len(backend.pieces))
-    kind = "word" if spec.kind == "spaced" else spec.kind  # the file holds how text is divided
+    kind = "word" if spec.kind in WHOLE else spec.kind  # the file holds how text is divided
     options = {"sentinels": spec.sentinels, "segmenter": spec.segmenter}
     return Tokenizer(backend, kind=kind, lowercase=spec.lowercase, **options)
 
@@ -153,8 +152,14 @@ def _special(backend):
 def _wordpiece_model(vocab: dict[str, int], spec: TokenizerSpec):
     unk = next((name for name in ROLES["unk"] if name in vocab), "[UNK]")
     backend = wordpiece(
-        vocab, unk, lowercase=spec.lowercase, handle_chinese_chars=spec.segmenter is None
+        vocab,
+        unk,
+        lowercase=spec.lowercase,
+        strip_accents=None if spec.strip_accents else False,
+        handle_chinese_chars=spec.segmenter is None,
     )
+    if spec.segmenter is not None:
+        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return _special(backend) if vocab else backend
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
-from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Vocab
@@ -27,12 +27,20 @@ ALPHABETS = {"bytes": 257, "elmo": 262}
 """Number of character ids of each style, including 0: no character."""
 
 
+DIVIDED = {
+    "word": [pre_tokenizers.Punctuation()],
+    "spaced": [],
+    "characters": [pre_tokenizers.Split(Regex("."), "isolated")],
+}
+"""{kind: what divides the text between two blanks}."""
+
+
 def train(spec: TokenizerSpec, size: int, texts: Iterable[str]) -> HuggingFace:
     """Returns a vocabulary of the special tokens and the most frequent words.
     Words are sorted by frequency, then alphabetically.
 
     Words are separated by spaces and punctuation; each punctuation mark is a word. Kind "spaced":
-    by spaces alone.
+    by spaces alone. Kind "characters": each character is a word.
     """
     specials = list(STYLES[spec.specials])
     unk = next(name for name in ROLES["unk"] if name in specials)
@@ -41,9 +49,11 @@ def train(spec: TokenizerSpec, size: int, texts: Iterable[str]) -> HuggingFace:
         backend.normalizer = normalizers.Lowercase()
     split = [
         pre_tokenizers.WhitespaceSplit(),
-        *([] if spec.kind == "spaced" else [pre_tokenizers.Punctuation()]),
+        *DIVIDED[spec.kind],
     ]
     backend.pre_tokenizer = pre_tokenizers.Sequence(split)
+    if spec.kind == "characters":
+        backend.decoder = decoders.Fuse()
     trainer = trainers.WordLevelTrainer(
         vocab_size=size, min_frequency=spec.min_count, special_tokens=specials, show_progress=False
     )

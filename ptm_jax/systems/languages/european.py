@@ -104,11 +104,15 @@ def finbert(name: str, vocab: Vocab, layers: int, width: int, heads: int) -> Sys
         Phase(steps=900_000, batch=1120, length=128),
         Phase(steps=100_000, batch=160, length=512),
     )
+    pieces = dataclasses.replace(
+        parent.tokenizer, lowercase=vocab == FINBERT_UNCASED, strip_accents=False
+    )
     return dataclasses.replace(
         parent,
         paper="Virtanen et al. 2019, arXiv 1912.07076",
         section="4.2.2",
         rows=(136,),
+        tokenizer=pieces,
         recipe=dataclasses.replace(
             parent.recipe, phases=phases, optimizer=LAMB(b1=0.9, b2=0.999, weight_decay=0.01)
         ),
@@ -189,10 +193,13 @@ def slavic_bert(name: str, layers: int, width: int, heads: int) -> System:
     )
 
 
-def small(parent: System, name: str, rows: slots.Examples) -> System:
-    """Returns the parent in small, with these rows and MLM alone."""
-    parent = dataclasses.replace(parent, examples=rows, objective=MLM())
-    return miniature(parent, name, steps=300, lr=2e-3, std=0.08)
+def small(
+    parent: System, name: str, rows: slots.Examples, drop: tuple[str, ...] = (), length: int = 128
+) -> System:
+    """Returns the parent in small, with these rows, MLM alone, and without the heads `drop`."""
+    towers = headed(parent, drop)
+    parent = dataclasses.replace(parent, examples=rows, objective=MLM(), towers=towers)
+    return miniature(parent, name, steps=300, lr=2e-3, std=0.08, length=length)
 
 
 def systems() -> Iterator[System]:
@@ -214,10 +221,10 @@ def systems() -> Iterator[System]:
     yield small(camembert("", *tiny), "camembert_mini", words)
     yield small(flaubert("", *tiny), "flaubert_mini", BATCHES.examples)
     yield small(flaubert("", 4, 128, 2, skip=0.2), "flaubert_large_mini", BATCHES.examples)
-    yield small(finbert("", FINBERT, *tiny), "finbert_mini", words)
-    yield small(bertje("", BERTJE, *tiny), "bertje_mini", words)
+    yield small(finbert("", FINBERT, *tiny), "finbert_mini", words, ("pool", "nsp"))
+    yield small(bertje("", BERTJE, *tiny), "bertje_mini", words, ("pool", "sop"))
     yield small(robbert("", ROBBERT, *tiny), "robbert_mini", FullSentences())
-    yield small(rubert("", *tiny), "rubert_mini", Packed())
+    yield small(rubert("", *tiny), "rubert_mini", Packed(), length=64)
     slavic = slavic_bert("", *tiny)
     rows = dataclasses.replace(slavic.examples, examples=Packed())
-    yield small(slavic, "slavic_bert_mini", rows)
+    yield small(slavic, "slavic_bert_mini", rows, length=64)

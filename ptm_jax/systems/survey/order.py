@@ -151,4 +151,10 @@ ORDER = {
         robbert_v1 robbert_v2 rubert slavic_bert camembert_mini flaubert_mini flaubert_large_mini
         finbert_mini bertje_mini robbert_mini rubert_mini slavic_bert_mini
     """,
+    "languages.asian": """
+        arabert_v01 arabert_v02_large bert_japanese bert_japanese_wwm bert_japanese_char
+        bert_japanese_char_wwm bert_japanese_pieces ulmfit_japanese elmo_japanese arabert_mini
+        bert_japanese_mini bert_japanese_char_mini bert_japanese_pieces_mini ulmfit_japanese_mini
+        elmo_japanese_mini
+    """,
 }

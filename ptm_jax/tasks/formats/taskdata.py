@@ -280,7 +280,8 @@ class TaskExamples(slots.Examples):
             "tokenizer": repr(tokenizer)
             .replace(", min_count=1,", ",")
             .replace(", sampling=1.0", "")
-            .replace(", segmenter=None", ""),
+            .replace(", segmenter=None", "")
+            .replace(", strip_accents=True", ""),
         }
         if fetched.is_corpus(fetched.corpus(folder)):
             prepared = store.open_corpus(folder)

@@ -30,4 +30,11 @@ SIZES = {
     "robbert_v2": ROBERTA + (40_000 - 50_265) * 769,  # 117 million
     "rubert": 178_566_653,  # 180 million
     "slavic_bert": 178_566_653,
+    "arabert_v01": BERT + (64_000 - 30_522) * 769,  # 136 million
+    "arabert_v02_large": 336_226_108 + (64_000 - 30_522) * 1_025,  # 371 million
+    "bert_japanese": BERT + (32_000 - 30_522) * 769,
+    "bert_japanese_wwm": BERT + (32_000 - 30_522) * 769,
+    "bert_japanese_char": BERT + (4_000 - 30_522) * 769,
+    "bert_japanese_char_wwm": BERT + (4_000 - 30_522) * 769,
+    "bert_japanese_pieces": BERT + (32_000 - 30_522) * 769,
 }
