@@ -246,6 +246,42 @@ def rows() -> str:
     return f"# The survey's rows\n\n{meanings}\n" + "\n".join(lines)
 
 
+LANGUAGES = {
+    **dict.fromkeys(range(128, 133), "Chinese"),
+    133: "Russian",
+    134: "French",
+    135: "French",
+    136: "Finnish",
+    137: "Dutch",
+    138: "Dutch",
+    139: "Arabic",
+    140: "Japanese",
+    141: "Bulgarian, Czech, Polish, Russian",
+}
+"""{row of the survey: the languages of its systems}."""
+
+
+def languages() -> str:
+    """The systems of one language, or of a few, and how each reads text."""
+    from ptm_jax import systems
+
+    found = {}
+    for name in systems.names():
+        system = systems.get(name)
+        for number in {*system.rows} & LANGUAGES.keys():
+            spec = system.tokenizer
+            cased = "" if not spec.lowercase else "lower case, "
+            cased += "" if spec.strip_accents or not spec.lowercase else "with accents, "
+            cut = f" of {spec.segmenter}'s words" if spec.segmenter else ""
+            cells = f"`{name}`", f"{cased}{spec.kind}{cut}, {spec.vocab:,}", system.paper
+            found.setdefault(LANGUAGES[number], []).append(cells)
+    lines = [
+        f"## {language}\n\n{table('system|tokenizer|paper', found[language])}"
+        for language in sorted(found)
+    ]
+    return "# Systems by language\n\n" + "\n".join(lines)
+
+
 RAISED = ("UserError", "CellError")
 
 
@@ -340,5 +376,6 @@ PAGES = {
     "tasks": tasks,
     "adaptations": adaptations,
     "rows": rows,
+    "languages": languages,
     "errors": errors,
 }

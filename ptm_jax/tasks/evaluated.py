@@ -17,6 +17,7 @@ from ptm_jax.tasks.clozes import (
     commonsense,
     human_answers,
     minimal_pairs,
+    pronoun_choice,
     relation_induction,
     stored_facts,
     verb_forms,
@@ -26,7 +27,8 @@ from ptm_jax.tasks.clozes import (
 def kinds() -> tuple[Evaluation, ...]:
     """Returns the evaluations of word vectors, graphs, searches, clusters and attention, and cloze
     tests."""
-    clozes = minimal_pairs, verb_forms, human_answers, stored_facts, commonsense, relation_induction
+    pairs = minimal_pairs, verb_forms, pronoun_choice
+    clozes = *pairs, human_answers, stored_facts, commonsense, relation_induction
     modules = wordsets, properties, bilingual, completion, searching, clustering, attention_tests
     modules = *modules, layer_retrieval, *clozes
     return tuple(evaluation for module in modules for evaluation in module.EVALUATIONS)

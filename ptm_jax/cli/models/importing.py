@@ -21,6 +21,7 @@ msgpack, or a name on the Hugging Face Hub. `ptm predict`, `ptm show`, `ptm expo
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Annotated
 
 import tyro
@@ -48,8 +49,9 @@ class Args:
     grow_words: Annotated[int, tyro.conf.arg(metavar="N")] = 500
     """With --grow-from: number of words at most; each occurs five times or more."""
     assemble: options.Path = None
-    """A vocab.txt that takes the place of the checkpoint's WordPiece vocabulary (RuBERT): known
-    pieces keep their vectors, those of others are the means of their old pieces'."""
+    """A vocab.txt, or a folder of `ptm prepare`, whose pieces take the place of the checkpoint's
+    WordPiece vocabulary (RuBERT): known pieces keep their vectors, those of others are the means
+    of their old pieces'."""
     expand: options.Path = None
     """File of word vectors, whose words are added to the whole-word vocabulary of a run
     (skip-thought); a linear map that is fitted to the words that both know makes their vectors."""
@@ -157,7 +159,7 @@ def _grown(model, imported, args: Args):
     if args.assemble is not None:
         if excluded := options.given(args, ("grow", "grow_from")):
             raise UserError(f"{excluded[0]} adds words; leave it out with --assemble")
-        model = growing.assembled(model, _lines(args.assemble))
+        model = growing.assembled(model, _pieces(args.assemble))
     else:
         model = growing.grown(model, _words(model, args))
     fields = {"vocab_size": model.vocab.size, "pad_token_id": model.vocab.pad}
@@ -184,6 +186,18 @@ def _words(model, args: Args) -> list[str]:
             "or words as --grow"
         )
     return words
+
+
+def _pieces(path: str) -> list[str]:
+    """Returns the pieces of a vocab.txt, or of the tokenizer of a prepared corpus."""
+    from ptm_jax.data.corpora.store import open_corpus
+
+    if not os.path.isdir(path):
+        return _lines(path)
+    tokenizer = open_corpus(path).tokenizer()
+    if tokenizer.kind != "wordpiece":
+        raise UserError(f"the tokenizer of {path} is a {tokenizer.kind} one; prepare a wordpiece")
+    return tokenizer.pieces
 
 
 def _lines(path: str) -> list[str]:
