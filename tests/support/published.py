@@ -2,7 +2,8 @@
 
 SIZES    {system: number of parameters that follow from its paper}
 TRAINS   {miniature: [(baseline of `support.baselines`, margin)]}
-TEXT     {miniature: its text below the folder of the data, with the kind of the source}
+TEXT     {miniature: its text below the folder of the data, with the kind of the source;
+         debian:CODE, text of a language (`support.manual_texts`)}
 """
 
 import functools

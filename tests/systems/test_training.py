@@ -20,7 +20,7 @@ from ptm_jax.data.corpora.store import open_corpus
 from ptm_jax.data.rows.trees import Trees
 from ptm_jax.systems.survey import rows as survey
 from ptm_jax.training import loop
-from support import published
+from support import manual_texts, published
 from support.baselines import (
     additive,
     classes,
@@ -192,8 +192,9 @@ def corpus(data, tmp_path_factory):
         defaults = Experiment(system=system, data=())
         out = folder / str(number)
         start, mark, name = text.rpartition("=" if "=" in text else ":")
+        fetched = start == "debian"
         prepare(
-            [f"{start}{mark}{data / name}"],
+            manual_texts.sources_of(text) if fetched else [f"{start}{mark}{data / name}"],
             out,
             tokenizer=system.tokenizer,
             heldout=defaults.heldout,

@@ -38,3 +38,14 @@ SIZES = {
     "bert_japanese_char_wwm": BERT + (4_000 - 30_522) * 769,
     "bert_japanese_pieces": BERT + (32_000 - 30_522) * 769,
 }
+TEXT = {
+    **dict.fromkeys(("camembert_mini", "flaubert_mini", "flaubert_large_mini"), "debian:fr"),
+    **dict.fromkeys(("bertje_mini", "robbert_mini"), "debian:nl"),
+    "finbert_mini": "debian:fi",
+    "rubert_mini": "debian:ru",
+    "slavic_bert_mini": "debian:bg cs pl ru",
+    "arabert_mini": "debian:ar",
+    **dict.fromkeys(("bert_japanese_mini", "bert_japanese_char_mini"), "debian:ja"),
+    "bert_japanese_pieces_mini": "debian:ja",
+    **dict.fromkeys(("ulmfit_japanese_mini", "elmo_japanese_mini"), "debian:ja"),
+}
