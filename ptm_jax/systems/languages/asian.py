@@ -49,16 +49,16 @@ def arabert(
 
 
 def japanese(
-    name: str, layers: int, width: int, heads: int, *, whole: bool, characters: bool = False
+    name: str, layers: int, width: int, heads: int, *, by_words: bool, characters: bool = False
 ) -> System:
     """Japanese BERT (cl-tohoku/bert-japanese, README of 2019): MeCab's words, then pieces.
 
     Row 140. 32,000 WordPieces or 4,000 characters of MeCab's words with the dictionary IPAdic;
-    `whole`: the pieces, or characters, of a word are masked together. A million steps of 256 rows
-    of 512 tokens of Wikipedia.
+    `by_words`: the pieces, or characters, of a word are masked together. A million steps of 256
+    rows of 512 tokens of Wikipedia.
     """
     vocab = JAPANESE_CHARACTERS if characters else JAPANESE
-    parent = (bert_wwm if whole else bert)(name, layers, width, heads, vocab)
+    parent = (bert_wwm if by_words else bert)(name, layers, width, heads, vocab)
     segmenter = "ipadic" if characters else None
     return dataclasses.replace(
         parent,
@@ -72,7 +72,7 @@ def japanese(
             segmenter="ipadic",
         ),
         examples=dataclasses.replace(parent.examples, segmenter=segmenter)
-        if whole
+        if by_words
         else parent.examples,
         recipe=dataclasses.replace(
             parent.recipe, phases=(Phase(steps=1_000_000, batch=256, length=512),)
@@ -139,20 +139,20 @@ def systems() -> Iterator[System]:
     )
     yield arabert("arabert_v01", *base)
     yield arabert("arabert_v02_large", *large, longer)
-    yield japanese("bert_japanese", *base, whole=False)
-    yield japanese("bert_japanese_wwm", *base, whole=True)
-    yield japanese("bert_japanese_char", *base, whole=False, characters=True)
-    yield japanese("bert_japanese_char_wwm", *base, whole=True, characters=True)
+    yield japanese("bert_japanese", *base, by_words=False)
+    yield japanese("bert_japanese_wwm", *base, by_words=True)
+    yield japanese("bert_japanese_char", *base, by_words=False, characters=True)
+    yield japanese("bert_japanese_char_wwm", *base, by_words=True, characters=True)
     yield bataa_bert("bert_japanese_pieces", *base)
     yield bataa_ulmfit("ulmfit_japanese")
     yield bataa_elmo("elmo_japanese", BATAA_WORDS, 512, 4096)
     words = Annotated(examples=Packed(), fields=WORDS)
     yield small(arabert("", *tiny), "arabert_mini", words, ("pool", "nsp"))
-    whole = japanese("", *tiny, whole=True)
-    yield small(whole, "bert_japanese_mini", words, ("pool", "nsp"))
-    whole = japanese("", *tiny, whole=True, characters=True)
+    parent = japanese("", *tiny, by_words=True)
+    yield small(parent, "bert_japanese_mini", words, ("pool", "nsp"))
+    parent = japanese("", *tiny, by_words=True, characters=True)
     rows = dataclasses.replace(words, segmenter="ipadic")
-    spelled = small(whole, "bert_japanese_char_mini", rows, ("pool", "nsp"))
+    spelled = small(parent, "bert_japanese_char_mini", rows, ("pool", "nsp"))
     fewer = dataclasses.replace(spelled.tokenizer, vocab=1024)
     yield dataclasses.replace(spelled, tokenizer=fewer)
     yield small(bataa_bert("", *tiny), "bert_japanese_pieces_mini", Packed(), length=64)
