@@ -23,7 +23,7 @@ from ptm_jax.convert.records import PROBLEMS, label_fields
 from ptm_jax.convert.saving import write_tensors
 from ptm_jax.core import slots, spec, towers
 from ptm_jax.core.errors import UserError, unknown
-from ptm_jax.core.paths import flatten
+from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.streams import stream
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
@@ -251,6 +251,7 @@ def _same(family: Family, config: Config, architecture: str, system: System) -> 
     def plain(value):
         return spec.respell(value, Vocab, Vocab(size=value["main"].encoder.embed.vocab.size))
 
+    system = family.published(system)
     built = pruned.smaller(family.build(config, architecture), config)
     if architecture == family.bare and "pool" not in system.towers["main"].heads:
         built = without_pooler(built)
@@ -258,6 +259,17 @@ def _same(family: Family, config: Config, architecture: str, system: System) -> 
         if name.rpartition(".")[2] not in ("precision", "initializer", "remat", "std"):
             return f"{name} is {spec.to_line(here)}, there {spec.to_line(theirs)}"
     return None
+
+
+def _with_zeros(params: Mapping[str, Any], family: Family, system: System) -> Mapping[str, Any]:
+    """Returns the parameters of the main tower with the zeros of `Family.published`."""
+    described = family.published(system)
+    if described == system:
+        return params
+    shapes = towers.abstract(described.towers, example(described))["main"]
+    flat, full = flatten(params), flatten(shapes)
+    zeros = {path: np.zeros(full[path].shape, np.float32) for path in full if path not in flat}
+    return unflatten({**flat, **zeros})
 
 
 def task_names(objective: Objective, heads: Mapping[str, Any], labels: Any) -> dict[str, Any]:
@@ -304,6 +316,7 @@ def write(
     def write_own(tower):
         return engine.write(tower, family, lines, bare=bare)
 
+    params = {"main": _with_zeros(params["main"], family, system)}
     rounded = quantised.is_quantised(params["main"])
     tensors = quantised.write(params["main"], write_own) if rounded else write_own(params["main"])
     root = family.root if architecture == family.bare else ""

@@ -60,6 +60,8 @@ class Family:
     fill      {published name: names with the same values}: used if the name is missing; files store
               a shared tensor once
     completed (config, tensors) -> the config with the fields that only the tensors determine
+    published (system) -> the system with the choices of the class where it computes the same on
+              rows padded on the right; parameters that it alone has are zeros
     """
 
     model_type: str
@@ -77,6 +79,7 @@ class Family:
     fill: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     constants: Callable[[Config, str], Mapping[str, Any]] = lambda config, architecture: {}
     completed: Callable[[Config, Tensors], Config] = lambda config, tensors: config
+    published: Callable[[System], System] = lambda system: system
 
     @property
     def name(self) -> str:

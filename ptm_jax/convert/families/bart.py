@@ -21,7 +21,7 @@ from ptm_jax.data.tokenizers.published_pieces import LANGUAGES
 from ptm_jax.encoders.transformer.seq2seq import EncoderDecoder
 from ptm_jax.encoders.transformer.transformer import Transformer, transformer
 from ptm_jax.nn.attention.multihead import CrossAttention
-from ptm_jax.nn.embeddings.summed import Positions, SinusoidTable, SlotPositions
+from ptm_jax.nn.embeddings.summed import LearnedPositions, Positions, SinusoidTable, SlotPositions
 from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.layerdrop import dropped, skip_of
@@ -29,6 +29,11 @@ from ptm_jax.systems.sequence_to_sequence.bart import PEGASUS, bart, pegasus
 from ptm_jax.systems.sequence_to_sequence.mbart import mbart
 
 OFFSET, EPS = 2, 1e-5
+
+
+def _by_slots(positions: LearnedPositions) -> LearnedPositions:
+    """Returns a table with an offset that counts slots, as the library's classes have it."""
+    return SlotPositions(**spec.values_of(positions)) if positions.offset else positions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -165,6 +170,19 @@ class BartKind:
             )
         return SinusoidTable(limit)
 
+    def published(self, system: System) -> System:
+        """Returns a pair with the library's table of positions by slots, its head with a fixed bias,
+        and its start token of a row that the decoder reads itself."""
+        main = system.towers["main"]
+        if not is_pair(system) or "lm" not in main.heads:
+            return system
+        core = spec.respell(main.encoder, LearnedPositions, _by_slots)
+        core = dataclasses.replace(core, start=self.start if core.start is None else core.start)
+        lm = main.heads["lm"]
+        lm = dataclasses.replace(lm, bias=lm.bias or self.bias)
+        main = dataclasses.replace(main, encoder=core, heads={**main.heads, "lm": lm})
+        return dataclasses.replace(system, towers={**system.towers, "main": main})
+
     def lines(self, config: Config, architecture: str) -> tuple[Line, ...]:
         tied = config("tie_word_embeddings", bool, True)
         alone = architecture.endswith("ForCausalLM")
@@ -298,6 +316,7 @@ def family(name: str, kind: BartKind, **rules: Any) -> Family:
         "fill": {"model.shared.weight": TABLES, **dict.fromkeys(TABLES, ("model.shared.weight",))},
         "constants": kind.constants,
         "completed": completed,
+        "published": kind.published,
         "halves": (f"{kind.prefix}ForCausalLM",),
         **rules,
     }
