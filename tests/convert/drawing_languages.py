@@ -10,8 +10,10 @@ from typing import Any
 import drawing
 import numpy as np
 import peers
+import repairs
 from drawing import ACTS, ALL, EPS, Draw, Fields, flags, one
 
+from ptm_jax.core import towers
 from ptm_jax.objectives.text.language import MLM
 
 VOCAB, LENGTH = 61, 16
@@ -138,27 +140,29 @@ PAIR_TASKS = {
 @dataclasses.dataclass(frozen=True)
 class Family:
     """The fields and classes of a family, and the inputs that it alone reads. `eos` ends the rows
-    of an encoder-decoder; None: the family has one half."""
+    of an encoder-decoder; None: the family has one half. `tested`: number of configs that the tests
+    draw."""
 
     fields: Callable[[Draw], Fields]
     tasks: Mapping[str, str]
     inputs: Callable[[Draw, Fields], Fields] = lambda draw, fields: {}
+    tested: int = 6
     eos: int | None = None
     unused: tuple[str, ...] = ()
 
 
 CAUSAL = ALL | {"ForCausalLM": "lm"}
 FAMILIES = {
-    "XLM": Family(xlm, XLM_TASKS, langs),
-    "Flaubert": Family(flaubert, XLM_TASKS, langs),
+    "XLM": Family(xlm, XLM_TASKS, langs, tested=5),
+    "Flaubert": Family(flaubert, XLM_TASKS, langs, tested=5),
     "Camembert": Family(roberta, CAUSAL),
     "XLMRoberta": Family(roberta, CAUSAL),
     "XLMRobertaXL": Family(roberta, CAUSAL),
     "Xmod": Family(xmod, ALL, lang_ids),
     "Ernie": Family(ernie, CAUSAL, task_ids),
-    "MBart": Family(pair, PAIR_TASKS, eos=2),
-    "M2M100": Family(m2m, {"ForConditionalGeneration": "lm"}, eos=2),
-    "Marian": Family(marian, {"MTModel": "lm"}, eos=0, unused=WAVES),
+    "MBart": Family(pair, PAIR_TASKS, tested=3, eos=2),
+    "M2M100": Family(m2m, {"ForConditionalGeneration": "lm"}, tested=3, eos=2),
+    "Marian": Family(marian, {"MTModel": "lm"}, tested=3, eos=0, unused=WAVES),
 }
 
 
@@ -182,8 +186,10 @@ def drawn(prefix: str, number: int) -> Drawn:
     fields |= {"num_labels": 2} if task == "span" else {}
     side = one(draw, *SIDES)
     if "summary_type" in fields:
-        side = {"mean": "none", "first": "right"}.get(fields["summary_type"], side)
-        side = "right" if fields["causal"] and side == "left" else side
+        # A summary of the last token reads the last slot there, and a causal XLM padding before it.
+        last = "none" if fields["causal"] else "left"
+        sides = {"first": "right", "mean": "none", "last": last, "cls_index": last}
+        side = sides[fields["summary_type"]]
     inputs = texts(draw, fields, "right" if family.eos is not None else side)
     inputs |= family.inputs(draw, fields)
     case = peers.Case(prefix + name, (task,))
@@ -229,3 +235,12 @@ def texts(draw: Draw, fields: Fields, side: str) -> dict:
     before = np.pad(mask[:, :-1], ((0, 0), (1, 0)))  # padding predicts no token
     given["lm_labels"] = np.where(mask & before, given["input_ids"], peers.IGNORED)
     return given
+
+
+def compare(prefix: str, number: int, folder: Any, monkeypatch: Any) -> None:
+    """Raises an error where config `number` of a family differs from Transformers."""
+    one_of = drawn(prefix, number)
+    if prefix == "Flaubert" and one_of.config.pre_norm:
+        repairs.runnable(monkeypatch)
+    monkeypatch.setattr(towers, "abstract", peers.cached(towers.abstract))
+    peers.compare(folder, one_of.config, [one_of.case], one_of.inputs, unused=one_of.unused)

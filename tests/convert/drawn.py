@@ -181,23 +181,6 @@ def unused(prefix, fields):
     return [*tables, *(["cls.predictions.bias"] if second and not tied else [])]
 
 
-def cached(function):
-    """Returns a function of towers and a batch that keeps its last results.
-
-    A folder is read twice.
-    """
-    kept = []
-
-    def cached_function(modules, batch):
-        result = next((tree for towers, tree in kept if towers == modules), None)
-        if result is None:
-            result = function(modules, batch)
-            kept[:] = [*kept[-7:], (modules, result)]
-        return jax.tree.map(lambda leaf: leaf, result)
-
-    return cached_function
-
-
 def compared(prefix, case, folder):
     """Raises an error where a class differs from Transformers, NeoBERT from its definition."""
     if prefix == "NeoBert":
@@ -328,7 +311,7 @@ def main():
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     peers.torch.set_num_threads(1)
-    towers.abstract = cached(towers.abstract)
+    towers.abstract = peers.cached(towers.abstract)
     results = [Result(prefix) for prefix in options.family or [*drawing.FAMILIES, FOLDERS]]
     for number in options.only or range(options.number):
         for result in results:

@@ -305,6 +305,23 @@ def run_torch(model, case, given):
     return out, grads
 
 
+def cached(function):
+    """Returns a function of towers and a batch that keeps its last results.
+
+    A folder is read twice.
+    """
+    kept = []
+
+    def cached_function(modules, batch):
+        result = next((tree for towers, tree in kept if towers == modules), None)
+        if result is None:
+            result = function(modules, batch)
+            kept[:] = [*kept[-7:], (modules, result)]
+        return jax.tree.map(lambda leaf: leaf, result)
+
+    return cached_function
+
+
 MEASURED: dict[str, tuple[int, float]] = {}
 """{kind of a comparison: (number, greatest difference)}, for `drawn`. Gradients: of the largest
 entry."""

@@ -1,22 +1,21 @@
-"""Twelve drawn configs of each family of many languages and of translation against Transformers:
-states, maps, scores, losses, gradients, and the tensors of the export. NEZHA's are recorded
-(`test_nezha.py`)."""
+"""Drawn configs of the families of many languages and of translation against Transformers: states,
+maps, scores, losses, gradients, and the tensors of the export.
+
+`python -m tests.convert.drawn_languages` draws twelve of each; NEZHA's twelve are recorded
+(`test_nezha_drawn.py`).
+"""
 
 import drawing_languages
 import peers
 import pytest
-import repairs
 
 pytestmark = peers.LIVE
-NUMBER = 12
+FAMILIES = drawing_languages.FAMILIES
+CASES = [(prefix, n) for prefix, family in FAMILIES.items() for n in range(family.tested)]
 
 
 @pytest.mark.status("ptm import", "matches")
 @pytest.mark.status("ptm export", "matches")
-@pytest.mark.parametrize("number", range(NUMBER))
-@pytest.mark.parametrize("prefix", drawing_languages.FAMILIES)
+@pytest.mark.parametrize(("prefix", "number"), CASES)
 def test_a_drawn_config_of_many_languages(prefix, number, tmp_path, monkeypatch):
-    drawn = drawing_languages.drawn(prefix, number)
-    if prefix == "Flaubert" and drawn.config.pre_norm:
-        repairs.runnable(monkeypatch)
-    peers.compare(tmp_path, drawn.config, [drawn.case], drawn.inputs, unused=drawn.unused)
+    drawing_languages.compare(prefix, number, tmp_path, monkeypatch)

@@ -171,8 +171,8 @@ class BartKind:
         return SinusoidTable(limit)
 
     def published(self, system: System) -> System:
-        """Returns a pair with the library's table of positions by slots, its head with a fixed bias,
-        and its start token of a row that the decoder reads itself."""
+        """Returns a pair with the library's table of positions by slots, its head with a fixed
+        bias, and its start token of a row that the decoder reads itself."""
         main = system.towers["main"]
         if not is_pair(system) or "lm" not in main.heads:
             return system
