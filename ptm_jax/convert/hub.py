@@ -29,6 +29,7 @@ SMALL = (
     "dict.txt",
     "vocab.bin",
     "*.model",
+    "*.spm",
     "modules.json",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",

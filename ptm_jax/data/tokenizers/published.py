@@ -31,7 +31,8 @@ from ptm_jax.data.tokenizers.tokenizing import ROLES, Tokenizer
 FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "vocab.txt", "vocab.json",
-    "merges.txt", "spiece.model", "sentencepiece.bpe.model", "vocab.pkl",
+    "merges.txt", "spiece.model", "sentencepiece.bpe.model", "source.spm", "target.spm",
+    "vocab.pkl",
 )  # fmt: skip
 """The files of a tokenizer, beside any other *.model."""
 

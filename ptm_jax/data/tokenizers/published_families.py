@@ -16,9 +16,11 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import Unpickler
 from ptm_jax.data.tokenizers.framing import Template, needed, template
 from ptm_jax.data.tokenizers.published_pieces import (
+    CODES,
     LANGUAGES,
     LANGUAGES_50,
     UNIGRAM,
+    ListedPieces,
     OffsetPieces,
     PieceModel,
     unigram,
@@ -192,6 +194,26 @@ def _pieces(family: str, source: Source, roles: Mapping[str, str]):
     )
 
 
+def _listed_pieces(family: str, source: Source, roles: Mapping[str, str]):
+    """The pieces of a sentencepiece file with the ids of vocab.json; texts are sources."""
+    name = "source.spm" if family == "marian" else "sentencepiece.bpe.model"
+    model, vocab = source.read(name, PieceModel.parse), source.vocabulary()
+    if source.config.get("separate_vocabs"):
+        raise ValueError("two vocabularies are not supported")
+    needed(vocab, [roles["unk"]], f"{source.folder}/vocab.json")
+    pieces = [f"<unused_{i}>" for i in range(max(vocab.values()) + 1)]
+    for piece, index in vocab.items():
+        pieces[index] = piece
+    if family == "m2m_100":
+        codes = source.config.get("language_codes") or "m2m100"
+        if codes not in CODES:
+            raise ValueError(f"language_codes is {codes!r}; known are {', '.join(CODES)}")
+        pieces += [f"__{code}__" for code in CODES[codes]]
+    kind = "unigram" if model.algorithm == UNIGRAM else "bpe"
+    parts = source.files[name], pieces, roles["unk"], family == "marian"
+    return kind, source.guard(name, lambda: ListedPieces(*parts))
+
+
 def _word_bpe(family: str, source: Source, roles: Mapping[str, str]):
     config, vocab = source.config, source.vocabulary()
     needed(vocab, [roles["unk"]], f"{source.folder}/vocab.json")
@@ -258,7 +280,8 @@ class Family:
 
     def template(self, roles: Mapping[str, str], config: Mapping[str, Any]) -> Template:
         """Returns its template with the pieces of a checkpoint."""
-        names = {**roles, "lang": config.get("src_lang") or "en_XX"}
+        language = config.get("src_lang")
+        names = {**roles, "lang": language or "en_XX", "code": language or "en"}
         single, pair = self.single, self.pair
         if config.get("add_bos_token") and "bos" in roles and "{" not in single:  # GPT-2
             single, pair = "{bos} $A", "{bos} $A $B:1"
@@ -336,6 +359,11 @@ FAMILIES: dict[str, Family] = {
         pair="$A $B {eos}",
         extra=("<mask_1>", *(f"<unk_{i}>" for i in range(2, 103))),
     ),
+    "m2m_100": Family(
+        read=_listed_pieces, roles={**_T5.roles, "bos": "<s>", "sep": "</s>"},
+        single="__{code}__ $A {eos}", pair="__{code}__ $A $B {eos}",
+    ),
+    "marian": Family(read=_listed_pieces, roles=_T5.roles, single="$A {eos}", pair="$A $B {eos}"),
     **dict.fromkeys(("xlm", "flaubert"), _XLM),
     "esm": Family(
         read=_residues, roles={"cls": "<cls>", "pad": "<pad>", "eos": "<eos>", "unk": "<unk>",
@@ -354,6 +382,7 @@ CLASSES = {
     "XLMRoberta": "xlm-roberta", "Camembert": "camembert", "MBart": "mbart", "MBart50": "mbart50",
     "Albert": "albert",
     "XLNet": "xlnet", "T5": "t5", "MT5": "mt5", "Pegasus": "pegasus", "XLM": "xlm",
+    "M2M100": "m2m_100", "Marian": "marian",
     "Flaubert": "flaubert", "Esm": "esm",
     "CTRL": "ctrl", "TransfoXL": "transfo-xl",
 }  # fmt: skip

@@ -43,6 +43,16 @@ LANGUAGES_50 = (
     ).split()
 )
 
+LANGUAGES_100 = (
+    "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu "
+    "ha he hi hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms "
+    "my ne nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur "
+    "uz vi wo xh yi yo zh zu"
+).split()
+"""M2M100's languages in the order of their ids, which follow those of vocab.json."""
+CODES = {"m2m100": LANGUAGES_100, "wmt21": "en ha is ja cs ru zh de".split()}
+"""M2M100's languages by `language_codes` of tokenizer_config.json."""
+
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yields (number, value) of the fields of a protocol buffer message.
@@ -78,16 +88,24 @@ def piece_spans(processor: SentencePieceProcessor, text: str) -> Spans:
     Every version of the library writes the same message (field 2: a piece with its id in field 2,
     its first and last byte in fields 4 and 5).
     """
+    pieces = _pieces_of(processor, text)
+    characters = _characters(text, pieces)
+    return spans([piece.get(2, 0) for piece in pieces], characters)
+
+
+def _pieces_of(processor: SentencePieceProcessor, text: str) -> list[dict[int, Any]]:
+    """Returns the fields of each piece of a text."""
     message = processor.encode(text, out_type="serialized_proto")
-    pieces = [dict(_fields(value)) for number, value in _fields(message) if number == 2]
+    return [dict(_fields(value)) for number, value in _fields(message) if number == 2]
+
+
+def _characters(text: str, pieces: Sequence[Mapping[int, Any]]) -> np.ndarray:
+    """Returns the first character of each piece and the one after its last, [T, 2]."""
     before = np.cumsum([0, *(len(c.encode("utf-8", "surrogatepass")) for c in text)])
     ends = [(piece.get(4, 0), piece.get(5, 0)) for piece in pieces]
     first, last = np.array(ends, np.int64).reshape(-1, 2).T
     starts = np.searchsorted(before, first, "right") - 1
-    return spans(
-        [piece.get(2, 0) for piece in pieces],
-        np.stack([starts, np.maximum(starts, np.searchsorted(before, last))], 1),
-    )
+    return np.stack([starts, np.maximum(starts, np.searchsorted(before, last))], 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,3 +307,49 @@ class OffsetPieces(Searching):
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of ids, without ids that only the checkpoint has."""
         return self._processor.decode([self._back[int(i)] for i in ids if int(i) in self._back])
+
+
+class ListedPieces(Searching):
+    """The `sentencepiece` library with a list of pieces of its own (M2M100, Marian).
+
+    `pieces` are the checkpoint's by id; a piece of the model that it lacks is `unk`. With `coded` a
+    text may begin with the code of its target language, as ">>fr<<", which is one piece.
+    """
+
+    def __init__(self, data: bytes, pieces: Sequence[str], unk: str, coded: bool):
+        import sentencepiece
+
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=data)
+        self.pieces, self._coded = list(pieces), coded
+        self._ids = {piece: i for i, piece in enumerate(self.pieces)}
+        self._unk = self._ids[unk]
+        self.bytes = data + json.dumps([self.pieces, unk, coded]).encode()
+
+    def _code(self, text: str) -> str:
+        """Returns the code at the beginning of a text, or ""."""
+        end = text.find("<<") if self._coded and text.startswith(">>") else -1
+        return text[: end + 2] if end >= 0 else ""
+
+    def _listed(self, pieces: Sequence[str]) -> list[int]:
+        return [self._ids.get(piece, self._unk) for piece in pieces]
+
+    def _plain(self, texts: Sequence[str]) -> list[np.ndarray]:
+        codes = [self._code(text) for text in texts]
+        plain = [text.removeprefix(code) for text, code in zip(texts, codes, strict=True)]
+        rows = self._processor.encode(plain, out_type=str)
+        rows = ([code] * bool(code) + row for code, row in zip(codes, rows, strict=True))
+        return [np.array(self._listed(row), np.int32) for row in rows]
+
+    def _plain_spans(self, text: str) -> Spans:
+        code = self._code(text)
+        pieces = _pieces_of(self._processor, text.removeprefix(code))
+        names = [piece.get(1, b"").decode() for piece in pieces]
+        characters = _characters(text.removeprefix(code), pieces) + len(code)
+        first = [(0, len(code))] * bool(code)
+        ends = np.concatenate([np.array(first, np.int64).reshape(-1, 2), characters])
+        return spans(self._listed([code] * bool(code) + names), ends)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Returns the text of ids."""
+        text: str = self._processor.decode_pieces([self.pieces[int(i)] for i in ids])
+        return text.replace("▁", " ").strip()
