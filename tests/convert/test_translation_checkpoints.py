@@ -107,8 +107,7 @@ def test_the_ids_of_texts(both):
     for text, wanted in zip(texts, theirs, strict=True):
         ids = again.frame(np.asarray(again.encode_batch([text])[0], np.int32))[0]
         assert ids.tolist() == wanted, text
-    row = tokenizer(TEXTS[0]).input_ids
-    plain = [i for i in row if i not in tokenizer.all_special_ids]
+    plain = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(TEXTS[0]))
     assert ours.tokenizer.decode(plain) == tokenizer.decode(plain)
 
 
@@ -138,7 +137,8 @@ def test_answers_are_the_library_s(both, beams):
         ].tolist()
         end = ids.index(model.config.eos_token_id) + 1 if model.config.eos_token_id in ids else None
         wanted.append(ids[:end])
-        spoken.append(tokenizer.decode(ids, skip_special_tokens=True))
+        words = [i for i in ids if i not in options.values()]  # ours has no token of a language
+        spoken.append(tokenizer.decode(words, skip_special_tokens=True))
     plan = generating.plan_of(ours, beams=beams, max_new_tokens=11, **named)
     tower = Tower(ours.module, ours.params["main"])
     written = decode.decode(

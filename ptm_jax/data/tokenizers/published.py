@@ -123,7 +123,9 @@ def build(
     }
     roles = _roles(spelled, known, rules)
     if rules is not None and (template is None or family.startswith("mbart")):
-        template = source.guard(naming, lambda: rules.template(spelled, config))
+        framed = source.guard(naming, lambda: rules.template(spelled, config))
+        if template is None or known.keys() >= set(framed.specials):
+            template = framed  # else a tokenizer trained here, with other pieces of languages
     if rows > 4 * len(known) + _UNUSED:
         raise UserError(
             f"{folder}/config.json has vocab_size {rows}, the tokenizer has {len(known)} pieces"

@@ -19,6 +19,7 @@ from ptm_jax.data.tokenizers.published_pieces import (
     CODES,
     LANGUAGES,
     LANGUAGES_50,
+    LANGUAGES_100,
     UNIGRAM,
     ListedPieces,
     OffsetPieces,
@@ -362,6 +363,7 @@ FAMILIES: dict[str, Family] = {
     "m2m_100": Family(
         read=_listed_pieces, roles={**_T5.roles, "bos": "<s>", "sep": "</s>"},
         single="__{code}__ $A {eos}", pair="__{code}__ $A $B {eos}",
+        extra=tuple(f"__{code}__" for code in LANGUAGES_100),
     ),
     "marian": Family(read=_listed_pieces, roles=_T5.roles, single="$A {eos}", pair="$A $B {eos}"),
     **dict.fromkeys(("xlm", "flaubert"), _XLM),
