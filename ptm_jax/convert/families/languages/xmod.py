@@ -16,6 +16,7 @@ from ptm_jax.convert.table import Line
 from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import System
+from ptm_jax.data.rows.languages.multilingual import languages_of
 from ptm_jax.encoders.transformer.transformer import Transformer
 from ptm_jax.nn.adapter_layers import LanguageAdapters, LanguageBlock
 from ptm_jax.nn.layers import Identity, LayerNorm
@@ -26,7 +27,7 @@ PARENT = dataclasses.replace(
 HEADS = classes("Xmod", {"Model": ("pool",)})
 
 
-def languages_of(config: Config) -> tuple[str, ...]:
+def languages_in(config: Config) -> tuple[str, ...]:
     """Returns the names of the languages in the order of their numbers. Raises UserError."""
     names = config("languages", list, ["en_XX"])
     plain = all(isinstance(name, str) and name and "." not in name for name in names)
@@ -51,7 +52,7 @@ def encoder(config: Config) -> Transformer:
     adapted = LanguageBlock(
         **spec.values_of(dataclasses.replace(block, norm="pre" if pre else "post")),
         adapters=LanguageAdapters(
-            len(languages_of(config)),
+            len(languages_in(config)),
             width // factor,
             block.ffn.activation,
             initializer=block.ffn.initializer,
@@ -65,14 +66,14 @@ def encoder(config: Config) -> Transformer:
 
 def build(config: Config, architecture: str) -> System:
     system = roberta.build(PARENT, HEADS, config, architecture, encoder=encoder)
-    names = languages_of(config)
+    names = languages_in(config)
     rows = dataclasses.replace(system.examples, languages=names, capacity=len(names), parallel=None)
     return dataclasses.replace(system, examples=rows)
 
 
 def lines(config: Config, architecture: str) -> tuple[Line, ...]:
     layer = "roberta.encoder.layer.{i}.output."
-    block, names = "encoder/stack/block", languages_of(config)
+    block, names = "encoder/stack/block", languages_in(config)
     adapters = (
         Line(
             f"{block}/adapters/{ours}",
@@ -93,9 +94,8 @@ def lines(config: Config, architecture: str) -> tuple[Line, ...]:
 def config(system: System) -> dict[str, Any]:
     block = system.towers["main"].encoder.stack.block
     count = block.adapters.languages
-    names = system.examples.languages or tuple(f"language_{n}" for n in range(count))
-    if len(names) != count:
-        raise ValueError(f"{len(names)} languages have {count} adapters")
+    names = languages_of(system.examples)[:count]
+    names += tuple(f"language_{n}" for n in range(len(names), count))  # without text so far
     factor = block.attention.width // block.adapters.width
     if block.attention.width // factor != block.adapters.width:
         raise ValueError("the width of the adapters is no whole part of the states'")
@@ -112,7 +112,7 @@ def config(system: System) -> dict[str, Any]:
 
 def completed(config: Config, tensors: Tensors) -> Config:
     """Returns the config with the numbers of its languages under XLM's names for them."""
-    names, default = languages_of(config), config("default_language", str, None)
+    names, default = languages_in(config), config("default_language", str, None)
     numbers = {name: number for number, name in enumerate(names)}
     known = {"lang2id": numbers}
     if default in numbers:
