@@ -122,10 +122,9 @@ def build(
         p: one.id for p, one in added.items()
     }
     roles = _roles(spelled, known, rules)
-    if rules is not None and (template is None or family.startswith("mbart")):
+    if rules is not None and (template is None or family.startswith("mbart")):  # not trained here
         framed = source.guard(naming, lambda: rules.template(spelled, config))
-        if template is None or known.keys() >= set(framed.specials):
-            template = framed  # else a tokenizer trained here, with other pieces of languages
+        template = framed if template is None or known.keys() >= {*framed.specials} else template
     if rows > 4 * len(known) + _UNUSED:
         raise UserError(
             f"{folder}/config.json has vocab_size {rows}, the tokenizer has {len(known)} pieces"
