@@ -102,12 +102,7 @@ def measured(name: str, text: Path, seed: int) -> dict:
 def page(record: dict[str, dict]) -> str:
     """Returns the page of a record."""
     lines = [
-        *("# Text of each language", ""),
-        "The tokenizer of each config is trained on text of its language, then its miniature for "
-        f"{STEPS} steps. Loss and unigram baseline are nats a token on a twentieth of the "
-        "documents. Text is from Debian's packages, at most 2 MB a language. Pieces a word count "
-        "words between blanks, and in text without blanks those of a segmenter; losses of "
-        "different tokenizers do not compare. One seed; seconds are those of the processor.",
+        "# Text of each language",
         "",
         "| config | text | bytes | tokenizer | pieces | pieces a word | unknown | loss | unigram | "
         "CPU s |",
@@ -122,7 +117,14 @@ def page(record: dict[str, dict]) -> str:
             f"{row['baseline']:.3f} | {row['seconds']:.0f} |"
         )
     packages = sorted({one for row in record.values() for one in row["packages"]})
-    lines += ["", f"Packages: {', '.join(packages)}.", "", "`python -m benchmarks.languages`"]
+    lines += [
+        "",
+        f"The tokenizer of each config is trained on text of its language, at most 2 MB of Debian's "
+        f"packages ({', '.join(packages)}), then its miniature for {STEPS} steps. Loss and unigram "
+        "baseline are nats a token on a twentieth of the documents. Words are those between "
+        "blanks, and in text without blanks those of a segmenter. Losses of different tokenizers "
+        "do not compare. One seed; seconds are those of the processor.",
+    ]
     return "\n".join(lines) + "\n"
 
 
