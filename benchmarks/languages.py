@@ -119,7 +119,7 @@ def page(record: dict[str, dict]) -> str:
     packages = sorted({one for row in record.values() for one in row["packages"]})
     lines += [
         "",
-        f"The tokenizer of each config is trained on text of its language, at most 2 MB of Debian's "
+        "The tokenizer of each config is trained on text of its language, at most 2 MB of Debian's "
         f"packages ({', '.join(packages)}), then its miniature for {STEPS} steps. Loss and unigram "
         "baseline are nats a token on a twentieth of the documents. Words are those between "
         "blanks, and in text without blanks those of a segmenter. Losses of different tokenizers "
