@@ -48,7 +48,7 @@ OUTSIDE = {"benchmarks", "configs", "launch", "tests"}
 SAME = {
     "adversarial", "agreement", "albert", "answers", "auxiliary", "averaging", "bart", "base",
     "bitext", "catalogue", "cloze", "context2vec", "crf", "deberta", "dependencies", "diffusion",
-    "electra", "entities", "eurobert", "neobert",
+    "electra", "entities", "ernie", "eurobert", "neobert", "nezha",
     "glove", "graph_vectors", "graphs", "hotpot", "hybrid", "information", "knowbert", "lexical",
     "linked_text", "lstm", "luke", "memories", "mobilebert", "modernbert", "paragraph_vectors",
     "prepare",

@@ -44,9 +44,12 @@ ORDER = {
     "sequence_to_sequence.hibert": "hibert_s hibert_m hibert_mini",
     "transformers.bert_variants": """
         spanbert_base structbert_base infoword_base spanbert_large structbert_large infoword_large
-        bert_large_wwm bert_large_cased_wwm bert_base_chinese_wwm roberta_base_chinese_wwm
-        roberta_large_chinese_wwm spanbert_mini structbert_mini infoword_mini bert_wwm_mini
+        bert_large_wwm bert_large_cased_wwm bert_base_chinese_wwm bert_base_chinese_wwm_ext
+        roberta_base_chinese_wwm roberta_large_chinese_wwm spanbert_mini structbert_mini
+        infoword_mini bert_wwm_mini roberta_chinese_wwm_mini
     """,
+    "transformers.chinese.ernie": "ernie_base ernie_base_published ernie_base_dialogue ernie_mini",
+    "transformers.chinese.nezha": "nezha_base nezha_large nezha_mini",
     "transformers.many_languages": """
         bert_base_multilingual_cased bert_multilingual_mini xlm_15 xlm_tlm_15 xlm_17 xlm_100
         xlm_clm_enfr xlm_mini xlm_clm_mini xlm_r_base xlm_r_large xlm_r_xl xlm_r_xxl xlm_r_mini

@@ -132,14 +132,16 @@ def bert_wwm(name: str, layers: int, width: int, heads: int, vocab: Vocab) -> Sy
 def chinese_wwm(name: str, layers: int = 12, width: int = 768, heads: int = 12) -> System:
     """Chinese BERT-wwm (Cui et al. 2019): the characters of a word are masked together.
 
-    Row 63. Steps, batches and LAMB from the README of ymcui/Chinese-BERT-wwm; rate and warm-up were
-    not checked. The original starts from Google's Chinese BERT. A segmenter finds the words: LTP in
+    Rows 63 and 128. Steps, batches and LAMB from the README of ymcui/Chinese-BERT-wwm, on the 0.4 B
+    words of Wikipedia; rate and warm-up were not checked. The original starts from Google's Chinese
+    BERT. A segmenter finds the words: LTP in
     the paper, here the package rjieba, which must be installed (`Annotated.segmenter`).
     """
     parent = bert_wwm(name, layers, width, heads, BERT_CHINESE)
     return dataclasses.replace(
         parent,
         paper="Cui et al. 2019, arXiv 1906.08101",
+        rows=(63, 128),
         examples=dataclasses.replace(parent.examples, segmenter="rjieba"),
         recipe=Recipe(
             phases=(
@@ -152,6 +154,19 @@ def chinese_wwm(name: str, layers: int = 12, width: int = 768, heads: int = 12) 
             clip=1.0,
         ),
     )
+
+
+def chinese_wwm_ext(name: str) -> System:
+    """Chinese BERT-wwm-ext: `chinese_wwm` for longer, on 5.4 B words with news and questions too.
+
+    The same README.
+    """
+    parent = chinese_wwm(name)
+    phases = (
+        Phase(steps=1_000_000, batch=2560, length=128),
+        Phase(steps=400_000, batch=384, length=512),
+    )
+    return dataclasses.replace(parent, recipe=dataclasses.replace(parent.recipe, phases=phases))
 
 
 def roberta_wwm_ext(name: str, layers: int, width: int, heads: int) -> System:
@@ -213,6 +228,7 @@ def systems() -> Iterator[System]:
     yield bert_wwm("bert_large_wwm", 24, 1024, 16, BERT_UNCASED)
     yield bert_wwm("bert_large_cased_wwm", 24, 1024, 16, BERT_CASED)
     yield chinese_wwm("bert_base_chinese_wwm")
+    yield chinese_wwm_ext("bert_base_chinese_wwm_ext")
     yield roberta_wwm_ext("roberta_base_chinese_wwm", 12, 768, 12)
     yield roberta_wwm_ext("roberta_large_chinese_wwm", 24, 1024, 16)
     small = (2, 128, 2)
@@ -236,4 +252,12 @@ def systems() -> Iterator[System]:
         steps=300,
         lr=2e-3,
         std=0.08,
+    )
+    yield miniature(
+        dataclasses.replace(wwm, examples=dataclasses.replace(wwm.examples, examples=Packed())),
+        "roberta_chinese_wwm_mini",
+        steps=300,
+        lr=2e-3,
+        std=0.08,
+        length=64,
     )

@@ -1,0 +1,1 @@
+"""Lexicons that are counted in a text."""

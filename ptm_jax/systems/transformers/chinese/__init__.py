@@ -1,0 +1,1 @@
+"""Models of Chinese text: ERNIE, NEZHA and ZEN."""
