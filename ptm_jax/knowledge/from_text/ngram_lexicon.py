@@ -85,12 +85,12 @@ class NGramLexicon(Lexicon):
         close = together >= np.exp(self.pmi) * chance
         close &= plain[pairs["first"]] & plain[pairs["second"]]
         keys = (pairs["first"].astype(np.int64) * size + pairs["second"])[close]
-        found: collections.Counter[tuple[int, ...]] = collections.Counter()
+        times: collections.Counter[tuple[int, ...]] = collections.Counter()
         blocks = corpus.blocks("train")
         for block in (blocks[number] for number in range(len(blocks))):
-            found.update(_grams(block, keys, size, self.longest))
+            times.update(_grams(block, keys, size, self.longest))
         ranked = sorted(
-            ((gram, n) for gram, n in found.items() if n >= self.least),
+            ((gram, n) for gram, n in times.items() if n >= self.least),
             key=lambda item: (-item[1], item[0]),
         )
         return self._table([gram for gram, _ in ranked[: self.size - 1]], size, "the text")
@@ -109,12 +109,12 @@ def _grams(block, keys: np.ndarray, size: int, longest: int) -> dict[tuple[int, 
     joined = keys[place] == wanted
     inner = block.sentence_starts[1:-1]
     joined[inner[(inner > 0) & (inner < len(tokens))] - 1] = False
-    found, runs = {}, joined
+    counted, runs = {}, joined
     for n in range(2, longest + 1):
         if not runs.any():
             break
         windows = np.lib.stride_tricks.sliding_window_view(tokens, n)[runs]
         grams, times = np.unique(windows, axis=0, return_counts=True)
-        found |= dict(zip(map(tuple, grams.tolist()), times.tolist(), strict=True))
+        counted |= dict(zip(map(tuple, grams.tolist()), times.tolist(), strict=True))
         runs = runs[:-1] & joined[n - 1 :]
-    return found
+    return counted

@@ -50,6 +50,7 @@ ORDER = {
     """,
     "transformers.chinese.ernie": "ernie_base ernie_base_published ernie_base_dialogue ernie_mini",
     "transformers.chinese.nezha": "nezha_base nezha_large nezha_mini",
+    "transformers.chinese.zen": "zen_base zen_base_published zen_mini",
     "transformers.many_languages": """
         bert_base_multilingual_cased bert_multilingual_mini xlm_15 xlm_tlm_15 xlm_17 xlm_100
         xlm_clm_enfr xlm_mini xlm_clm_mini xlm_r_base xlm_r_large xlm_r_xl xlm_r_xxl xlm_r_mini

@@ -4,13 +4,17 @@ CLUE = "lm/clue-corpus-small/CLUECorpusSmall_bert_sampled_first5000.txt"
 # BertForPreTraining of 21,128 pieces without its 512 positions; ERNIE has 18,000 and 513.
 BERT, WIDTH = 102_882_442, 768
 ERNIE = BERT - (21_128 - 18_000) * (WIDTH + 1) + WIDTH
+LAYER = 7_087_872
+ZEN = BERT + 6 * LAYER + (104_089 + 2 + 2) * WIDTH
 SIZES = {
     "bert_base_chinese_wwm_ext": BERT,
     "ernie_base": ERNIE,
     "ernie_base_published": ERNIE,
     "ernie_base_dialogue": ERNIE,
+    "zen_base": ZEN,
+    "zen_base_published": ZEN,
     "nezha_base": BERT - 512 * WIDTH,
     "nezha_large": 325_545_608 - 512 * 1_024 + 1_024 * 1_025 + 2 * 1_025,
 }
 TRAINS = {}
-TEXT = dict.fromkeys(("roberta_chinese_wwm_mini", "ernie_mini", "nezha_mini"), CLUE)
+TEXT = dict.fromkeys(("roberta_chinese_wwm_mini", "ernie_mini", "nezha_mini", "zen_mini"), CLUE)
