@@ -108,6 +108,12 @@ def known(value: Any, tokenizer: Any) -> Any:
     return value if tokenizer is None else spec.respell(value, CorpusFact, filled)
 
 
+def lacks(value) -> bool:
+    """Returns whether the spec has a fact that has not been filled in."""
+    parts = (part for _, part in spec.walk(value))
+    return any(isinstance(part, CorpusFact) and part._arrays is None for part in parts)
+
+
 def stand_ins(value: Any, vocab: Vocab) -> Any:
     """Returns the spec with a stand-in for every fact."""
     return spec.respell(value, CorpusFact, lambda fact: fact.filled(fact.stand_in(vocab)))

@@ -224,7 +224,10 @@ def _network(request: Request, system: System | None, stored: Stored | Pretraine
     )
     if isinstance(model.module.encoder, trained_words.TABLES) and model.tokenizer is not None:
         return _vectors(model, run)
-    return dataclasses.replace(model, system=facts.known(system, stored.tokenizer))
+    system = facts.known(system, stored.tokenizer)
+    if run.exists and any(facts.lacks(tower.encoder) for tower in system.towers.values()):
+        system = dataclasses.replace(system, towers=facts.fill(system.towers, run.corpus))
+    return dataclasses.replace(model, system=system)
 
 
 FORMATS = (

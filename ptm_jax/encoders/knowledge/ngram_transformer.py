@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -17,7 +17,7 @@ from ptm_jax.encoders.transformer.spreading import spread
 from ptm_jax.knowledge.from_text.ngram_lexicon import NGramLexicon
 from ptm_jax.nn.blocks import Block, Stack, with_input
 from ptm_jax.nn.embeddings.summed import Embeddings
-from ptm_jax.nn.initializers import TruncatedNormal
+from ptm_jax.nn.initializers import Initializer, TruncatedNormal
 from ptm_jax.nn.layers import Context, Dropout, LayerNorm
 from ptm_jax.nn.parallel import lookup
 
@@ -58,7 +58,7 @@ class NGramTransformer(Stacked, GrownTransformer):
     above: Literal["last", "none"] = "last"
     norm: nn.Module = LayerNorm(1e-12)
     dropout: float = 0.1
-    initializer: Any = TruncatedNormal()
+    initializer: Initializer = TruncatedNormal()
 
     direction = "bidirectional"
     obeys_order = False

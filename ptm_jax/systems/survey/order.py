@@ -49,6 +49,7 @@ ORDER = {
         infoword_mini bert_wwm_mini roberta_chinese_wwm_mini
     """,
     "transformers.chinese.ernie": "ernie_base ernie_base_published ernie_base_dialogue ernie_mini",
+    "transformers.chinese.ernie2": "ernie_2_base ernie_2_large ernie_2_mini",
     "transformers.chinese.nezha": "nezha_base nezha_large nezha_mini",
     "transformers.chinese.zen": "zen_base zen_base_published zen_mini",
     "transformers.many_languages": """

@@ -6,7 +6,17 @@ BERT, WIDTH = 102_882_442, 768
 ERNIE = BERT - (21_128 - 18_000) * (WIDTH + 1) + WIDTH
 LAYER = 7_087_872
 ZEN = BERT + 6 * LAYER + (104_089 + 2 + 2) * WIDTH
+
+
+def ernie_2(bert, width):
+    """BERT with seven tasks: vectors of the tasks, two detectors, four classes' heads for NSP's."""
+    detector = width * (width + 1) + width + 1
+    return bert + 7 * width + 2 * detector + (9 + 3 + 25 + 3 - 2) * (width + 1)
+
+
 SIZES = {
+    "ernie_2_base": ernie_2(108_932_934, 768),
+    "ernie_2_large": ernie_2(334_661_958, 1_024),
     "bert_base_chinese_wwm_ext": BERT,
     "ernie_base": ERNIE,
     "ernie_base_published": ERNIE,
@@ -17,4 +27,6 @@ SIZES = {
     "nezha_large": 325_545_608 - 512 * 1_024 + 1_024 * 1_025 + 2 * 1_025,
 }
 TRAINS = {}
-TEXT = dict.fromkeys(("roberta_chinese_wwm_mini", "ernie_mini", "nezha_mini", "zen_mini"), CLUE)
+TEXT = dict.fromkeys(
+    ("roberta_chinese_wwm_mini", "ernie_mini", "nezha_mini", "zen_mini", "ernie_2_mini"), CLUE
+)

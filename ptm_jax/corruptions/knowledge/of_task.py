@@ -1,0 +1,63 @@
+"""Corruptions of the rows of one task, and the capital letters that a task restores (ERNIE 2.0)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+
+from ptm_jax.core import slots
+from ptm_jax.core.types import Array, Batch, Vocab
+from ptm_jax.corruptions.base import maskable
+from ptm_jax.statistics.lower_case import LowerCase
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfTask(slots.Composition):
+    """Applies `part` to the rows of task number `task` (`batch["task"]` [B]) alone.
+
+    In other rows the fields of the batch stay, and the weights that `part` adds are 0.
+    """
+
+    task: int
+    part: slots.Corruption
+
+    @property
+    def parts(self) -> tuple[slots.Corruption, ...]:
+        return (self.part,)
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        if "task" not in batch:
+            raise ValueError("the batch has no tasks; set examples to SeveralTasks")
+        mine = batch["task"] == self.task
+        out = dict(self.part(key, batch))
+        for name, new in out.items():
+            before = batch.get(name)
+            if new is before or (before is None and not name.endswith("_weights")):
+                continue
+            rows = mine.reshape(-1, *[1] * (new.ndim - 1))
+            out[name] = new * rows if before is None else jnp.where(rows, new, before)
+        return out
+
+    def refusal(self, system) -> str | None:
+        """Returns the refusal of the part, or None."""
+        return slots.corruption(self.part).refusal(system)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Capitals(slots.Corruption):
+    """Writes a row in lower case; `capitals` [B, L] int32 is 1 where a piece had a capital letter.
+
+    Sun et al. 2020, arXiv 1907.12412, section 3.2.2 (capitalization prediction). The vocabulary is
+    a cased one; a piece whose lower-case form it lacks stays as it is, and counts as none.
+    """
+
+    vocab: Vocab
+    lower: LowerCase = LowerCase()
+
+    def __call__(self, key: Array, batch: Batch) -> Batch:
+        ids = batch["input_ids"]
+        new = jnp.asarray(self.lower.values)[ids]
+        changed = (new != ids) & maskable(batch, self.vocab)
+        capitals = changed.astype(jnp.int32)
+        return {**batch, "input_ids": jnp.where(changed, new, ids), "capitals": capitals}
