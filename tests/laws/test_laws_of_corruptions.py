@@ -92,7 +92,15 @@ REFRAMED = (
     "TripleText",
     "EntityReplacement",
 )
-REFRAMED += ("FakeStories", "EntityPairs", "DiffusionMasking", "LanguageTokens", "CrossLingual")
+REFRAMED += (
+    "PiecedFragment",
+    "SentenceFragment",
+    "FakeStories",
+    "EntityPairs",
+    "DiffusionMasking",
+    "LanguageTokens",
+    "CrossLingual",
+)
 """Corruptions that write specials anew, hide them as they hide words, or cut the end of a row."""
 
 CASES |= registered.by_default("ptm_jax.corruptions", core_slots.Corruption, CASES)

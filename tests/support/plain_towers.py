@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ptm_jax.core import slots
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Encoded
 from ptm_jax.nn.heads.knowledge.linked_text import Choices
@@ -173,12 +174,21 @@ def spans_of(states, match, batch):
     return jnp.einsum("bwkd,de,bte->bwkt", both, match, types)
 
 
+class Writes(slots.Encoder):
+    """A decoder whose next word depends on the last one alone."""
+
+    def empty_cache(self, batch, length, source=0):
+        return ()
+
+
 @dataclasses.dataclass(frozen=True)
 class PlainTower:
     params: Any
     train: bool = False
 
-    def __call__(self, batch, key=None):
+    module = Writes()
+
+    def __call__(self, batch, key=None, cache=None):
         ids = batch["input_ids"]
         states = hidden(
             self.params,
@@ -213,7 +223,8 @@ class PlainTower:
             )
         )
         # Another entry is a number for each token, as that of an encoder's trait may be.
-        return Encoded(states, extra=collections.defaultdict(lambda: ponder, entries))
+        extra = collections.defaultdict(lambda: ponder, entries)
+        return Encoded(states, extra=extra, cache=cache)
 
     def read(self, name, encoded, batch, key=None):
         """What the heads of tasks return, by their names; rows of a question are `CHOICES`."""

@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from ptm_jax.core.types import Params
 
 
+Languages = tuple[int, int]
+
 CORES = min(
     8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 )
@@ -100,6 +102,7 @@ def decode(
     rows: Sequence[int] | None = None,
     start: int | None = None,
     others: Mapping[str, Sequence[np.ndarray]] = MappingProxyType({}),
+    languages: Languages | None = None,
 ) -> Decoded:
     """Decodes answers to prompts (each [l] int32 with at least one token). Returns NumPy arrays.
 
@@ -109,6 +112,8 @@ def decode(
     others    {network: ids of each prompt, in its tokens}, for encoders that hold another network
     rows      number of each prompt: a sample depends on (seed, number, tokens of the prompt), not
               on the rest of the batch
+    languages numbers of the language of the sources, and of the answers, for an encoder with a
+              decoder that has their vectors
     """
     if not prompts or min(map(len, prompts)) == 0:
         raise ValueError("decoding needs at least one prompt, and a token in each")
@@ -129,7 +134,7 @@ def decode(
         for name, texts in others.items()
         for field, array in zip(("input_ids", "segment_ids"), pad_left(texts), strict=True)
     }
-    plan = _Plan(tower.module, options.shape(), head, ends, pad, start)
+    plan = _Plan(tower.module, options.shape(), head, ends, pad, start, languages)
     key = stream(seed, "generate")
     decoded = jax.tree.map(
         np.asarray, _decode(plan, tower.params, (ids, segments, fields), numbers, key)
@@ -151,6 +156,7 @@ class _Plan(NamedTuple):
     eos: tuple[int, ...]
     pad: int
     start: int | Literal["last"] | None
+    languages: Languages | None
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -162,18 +168,18 @@ def _decode(
     key: Array,
 ) -> Decoded:
     """Decodes prompts (ids [B, L], segments [B, L], further fields)."""
-    module, shape, head, eos, pad, start = plan
+    module, shape, head, eos, pad, start, languages = plan
     tower, (ids, segments, fields) = Tower(module, params), prompts
     slots = shape.max_new_tokens + (1 if module.encoder.reads_source else ids.shape[1])
-    readout, cache = prefill(tower, head, ids, segments, slots, start=start, fields=fields)
+    inputs = {"start": start, "fields": fields, "languages": languages}
+    readout, cache = prefill(tower, head, ids, segments, slots, **inputs)
     logits = readout.logits()
     if module.encoder.reads_source:  # the answer follows only `start`
         ids, segments = jnp.full_like(ids[:, :1], start), segments.max(1, keepdims=True)
     count = len(ids) * max(shape.beams, shape.answers)
     params, cache = _by_layer(module, params, cache, count)
-    forward = functools.partial(
-        _forward, tower=Tower(module, params), head=head, scores=_word_scores(readout, count)
-    )
+    step = {"tower": Tower(module, params), "head": head, "languages": languages}
+    forward = functools.partial(_forward, scores=_word_scores(readout, count), **step)
     if shape.kind == "beam":
         state = {"segments": segments, "logits": logits, "cache": cache, "numbers": numbers}
         return beams.search(shape, forward, eos, pad, ids, **state)
@@ -222,11 +228,13 @@ def prefill(
     *,
     start: int | None = None,
     fields: Mapping[str, Array] = MappingProxyType({}),
+    languages: Languages | None = None,
 ) -> tuple[Any, Any]:
     """Returns the head's `Readout` after left-padded prompts [B, P], and their cache.
 
     The cache has `slots` tokens. With a decoder, prompts are sources and the readout is that after
-    `start`. `fields` [B, ...] are further ones of the batch; places are added to those of ids.
+    `start`; `languages` as in `decode`. `fields` [B, ...] are further ones of the batch; places are
+    added to those of ids.
     """
     encoder, (rows, width) = tower.module.encoder, ids.shape
     batch = {
@@ -239,6 +247,10 @@ def prefill(
         batch[name.replace("segment_ids", "positions")] = _places(fields[name])
     if encoder.reads_source:
         batch["decoder_input_ids"] = jnp.full_like(ids[:, :1], start)
+    if languages is not None:
+        source, target = languages
+        batch["language_ids"] = segments * source
+        batch["decoder_language_ids"] = jnp.full_like(ids[:, :1], target)
     cache = (
         encoder.empty_cache(rows, slots, width)
         if encoder.reads_source
@@ -311,9 +323,13 @@ def _forward(
     tower: Tower,
     head: str,
     scores: Callable[[Array], Array] | None,
+    languages: Languages | None,
 ) -> tuple[Array, Any]:
     """Returns the logits [R, V] after one more token [R, 1] at positions [R]."""
-    encoded = tower({"input_ids": tokens, "positions": positions[:, None]}, cache=cache)
+    batch = {"input_ids": tokens, "positions": positions[:, None]}
+    if languages is not None:
+        batch["language_ids"] = jnp.full_like(tokens, languages[1])
+    encoded = tower(batch, cache=cache)
     readout = tower.head(head, encoded.hidden[:, 0])
     if scores is None:
         return readout.logits(), encoded.cache

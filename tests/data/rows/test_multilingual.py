@@ -12,6 +12,7 @@ from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.stream import merge
 from ptm_jax.data.languages.language_stream import opened
 from ptm_jax.data.rows.examples import Packed
+from ptm_jax.data.rows.languages.alone import EachAlone
 from ptm_jax.data.rows.languages.multilingual import Multilingual, Paraphrases, Translated
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from support.cutting import VOCAB
@@ -44,6 +45,22 @@ def documents(rows):
             mine = segments == number
             found[int(ids[mine][1])] = tuple(x[mine].tolist() for x in (ids, places, sides))
     return found
+
+
+def test_sentences_of_translations_stand_alone_in_their_languages():
+    """Documents of 2, 3, 1 and 9 words, then 2 and 1, in rows of 8: the long one is divided."""
+    rows = cut(EachAlone(begin="eos", end="eos"), translations([2, 3, 1, 9], [2, 1]), 8)
+    end = VOCAB.eos
+    assert rows["segment_ids"].max() == 1
+    assert {ids[1]: (ids, sides) for ids, _, sides in documents(rows).values()} == {
+        100: ([end, 100, 101, end], [0] * 4),
+        102: ([end, 102, 103, 104, end], [1] * 5),
+        105: ([end, 105, end], [0] * 3),
+        106: ([end, *range(106, 112), end], [1] * 8),
+        112: ([end, 112, 113, 114, end], [1] * 5),
+        115: ([end, 115, 116, end], [0] * 4),
+        117: ([end, 117, end], [1] * 3),
+    }
 
 
 def test_a_pair_has_four_separators_and_positions_that_begin_anew():

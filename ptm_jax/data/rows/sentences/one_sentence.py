@@ -31,17 +31,25 @@ class OneSentence(slots.Examples):
 
     def rows(self, block: Block, *, length: int, vocab, rng: np.random.Generator) -> Fields:
         """Returns fields [R, L] with every token of the block once."""
+        return self.placed(block, length=length, vocab=vocab, rng=rng)[0]
+
+    def placed(
+        self, block: Block, *, length: int, vocab, rng: np.random.Generator
+    ) -> tuple[Fields, np.ndarray]:
+        """Returns (fields [R, L], the row of each piece in the order of the text, [R])."""
         starts, sizes = packing.cut(
             block.sentence_starts[:-1], block.sentences.astype(np.int64), packing.room(length, 2)
         )
         count = len(starts)
-        return packing.pieces(
+        row = rng.permutation(count)
+        fields = packing.pieces(
             packing.empty(count, length, vocab.pad, "segment_ids", "positions"),
             block.tokens,
             starts,
             sizes,
-            rng.permutation(count),
+            row,
             column=np.zeros(count, np.int64),
             begin=packing.special(vocab, self.begin),
             end=packing.special(vocab, self.end),
         )
+        return fields, row
