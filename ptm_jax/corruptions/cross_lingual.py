@@ -69,6 +69,8 @@ class CrossLingual(slots.Corruption):
     vocab: Vocab
     noise: Any = None
 
+    start = "eos"  # rows of XLM begin with it
+
     def __call__(self, key: Array, batch: Batch) -> Batch:
         ids, real = batch["input_ids"], segments_of(batch) > 0
         begins, _, side, second = _sides(batch)

@@ -238,10 +238,11 @@ class Pretrained(ArrayModel):
                  max_new_tokens (else 64), are the checkpoint's published settings, with the answers
                  of `transformers` (`inference.decoding.defaults`)
 
-        `bad_words=["word", ...]` are words, or lists of ids, that no answer has. Special tokens in
-        a source are recognised. Answers have no special tokens except T5's sentinels. Raises
-        UserError for a model that does not generate, contradictory options, or texts that leave no
-        room in the position table.
+        `answer_language="en"` is the language of the answers, for a model with vectors of languages
+        that `load(PATH, language="de")` opened. `bad_words=["word", ...]` are words, or lists of
+        ids, that no answer has. Special tokens in a source are recognised. Answers have no special
+        tokens except T5's sentinels. Raises UserError for a model that does not generate,
+        contradictory options, or texts that leave no room in the position table.
         """
         return generating.generate(
             self, prompts, seed, batch_size, start, max_new_tokens=max_new_tokens, **options

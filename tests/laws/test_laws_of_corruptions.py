@@ -80,6 +80,7 @@ FIXED = (
     "simcse_bert_base",
     "CrossLingual",
     "RecoveredWords",
+    "mass_unmt",
 )
 """Values that draw nothing; in these rows no document repeats a name, of which kt_net would hide
 one, and none is a pair, of which they would draw the source."""

@@ -9,6 +9,7 @@ import pytest
 
 from ptm_jax import systems
 from ptm_jax.core import slots
+from ptm_jax.core.errors import UserError
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.spec import respell, with_field
 from ptm_jax.core.system import refusal
@@ -17,12 +18,14 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model
 from ptm_jax.inference.decoding.decode import decode
 from ptm_jax.inference.decoding.settings import Generation
+from ptm_jax.inference.text import generating
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.objectives.text.seq2seq import Seq2Seq
 from ptm_jax.objectives.translation.back_translation import BackTranslation
 from ptm_jax.objectives.translation.scheduled import Points, ScheduledSum
 from ptm_jax.systems.sequence_to_sequence.unsupervised import mass_unmt
 from support import tiny_systems
+from support.tiny_models import bare
 
 VOCAB = Vocab(size=40, bos=0, cls=0, eos=1, sep=1, pad=2, unk=3, mask=5)
 SIZES, LENGTH = (3, 7, 12, 5, 0), 12
@@ -129,6 +132,26 @@ def test_the_gradient_is_the_second_passs_with_the_greedy_translation_as_a_const
     np.testing.assert_array_equal(np.where(there, written, 2), constants["input_ids"])
 
 
+def test_answers_have_a_language_of_their_own():
+    system = systems.get("xlm_unmt_mini")
+    rows = dataclasses.replace(system.examples, languages=("de", "en"))
+    model = bare(dataclasses.replace(system, examples=rows))
+    assert generating.start_of(model) == model.vocab.eos
+    german = model.for_language("de")
+    assert generating.languages_of(german, "en") == (0, 1)
+    assert generating.languages_of(german, "de") == (0, 0)
+    assert generating.languages_of(model, None) is None
+    for one, answer, message in (
+        (model, "en", "that of the texts is not; give --language"),
+        (german, None, "that of the answers is not"),
+        (german, "fr", "unknown language 'fr'"),
+        (bare(systems.get("gpt2")), "en", "reads no source"),
+    ):
+        with pytest.raises(UserError, match=message):
+            generating.languages_of(one, answer)
+
+
+@pytest.mark.full
 def test_the_other_language_is_drawn_among_several():
     value = dataclasses.replace(BACK, languages=4)
     mine = jnp.tile(jnp.arange(4), 200)

@@ -7,6 +7,7 @@ Example:
   ptm predict runs/gpt --task generate --text 'The king' --temperature 0.8 --top-p 0.9
   ptm predict t5-small --task generate --text 'translate English to German: The house is old.' \
     --beams 4
+  ptm predict runs/unmt --task generate --language de --answer-language en --text 'Ein Mann lacht.'
   ptm predict runs/sst2 --task classify --text 'a charming film'
   ptm predict runs/wnut17 --task tag --text 'Paris is a city in Texas'
   ptm predict runs/gliner --task entities --types person city --text 'Paris is a city in Texas'
@@ -151,6 +152,9 @@ class Args:
     start: options.Text = None
     """generate: first piece of an encoder-decoder's output, as mBART's language (default: the
     model's)."""
+    answer_language: options.Text = None
+    """generate: the language of the answers, beside --language, for an encoder-decoder with vectors
+    of languages (a run of xlm_unmt_mini), as en."""
     temperature: Number = None
     """generate: sample at this temperature (default: the checkpoint's, else greedy)."""
     top_k: options.Number = None

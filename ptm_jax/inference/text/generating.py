@@ -60,6 +60,7 @@ def generate(
     start: int | str | None,
     *,
     numbers: Sequence[int] | None = None,
+    answer_language: str | None = None,
     **options: Any,
 ) -> list[Any]:
     """`Pretrained.generate`."""
@@ -90,13 +91,14 @@ def generate(
         rows = _prompts(model, texts, plan.max_new_tokens)
         starts = [None] * len(rows)
     end, examples = ends_of(model), model.system.examples
+    languages = languages_of(model, answer_language)
     others = examples.readings_of(texts) if isinstance(examples, WritesAnswers) else {}
     tower, answers = Tower(model.module, model.params[model.tower]), [None] * len(rows)
     for first, chosen in _grouped(rows, starts, batch_size):
         decoded = decode.decode(
             tower, [rows[i] for i in chosen], plan,
             head=model.head, eos=end, pad=model.vocab.pad or 0, seed=seed, rows=numbers[chosen],
-            start=first,
+            start=first, languages=languages,
             others={name: [row[i] for i in chosen] for name, row in others.items()},
         )  # fmt: skip
         for place, index in enumerate(chosen):
@@ -106,6 +108,22 @@ def generate(
                 for tokens, length in several
             ]
     return answers if plan.answers > 1 else [several[0] for several in answers]
+
+
+def languages_of(model: Pretrained, answer: str | None) -> tuple[int, int] | None:
+    """Returns the numbers of the languages of texts and answers, for an encoder with a decoder that
+    reads them; None: neither is given. Raises UserError."""
+    if not model.pair or (answer is None and model.language is None):
+        if answer is not None:
+            raise UserError(f"{model.system.name} reads no source; leave out the answer's language")
+        return None
+    if model.language is None or answer is None:
+        lacks, has = ("texts", "answers") if model.language is None else ("answers", "texts")
+        raise UserError(
+            f"the language of the {has} is given, that of the {lacks} is not; give --language and "
+            "--answer-language, as de and en"
+        )
+    return model.language, model.for_language(answer).language
 
 
 def ends_of(model: Pretrained) -> tuple[int, ...]:
@@ -315,9 +333,8 @@ USES = (
         help="continuations of texts, or answers of an encoder with a decoder",
         columns=("prompt", "text"),
         options=(
-            "start", "temperature", "top_k", "top_p", "beams", "length_penalty", "length_rule",
-            "early_stopping", "repetition_penalty", "no_repeat_ngram",
-            "bad_words",
+            "start", "answer_language", "temperature", "top_k", "top_p", "beams", "length_penalty",
+            "length_rule", "early_stopping", "repetition_penalty", "no_repeat_ngram", "bad_words",
         ),
     ),
 )  # fmt: skip
