@@ -72,7 +72,8 @@ class BackTranslation(AroundTask):
         text, real = self.text(batch)
         mine = _column(batch.get("decoder_language_ids"), text)
         other = self._other(mine, batch, key)
-        still = Tower(towers[self.tower].module, jax.lax.stop_gradient(towers[self.tower].params))
+        tower = towers[self.tower]
+        still = dataclasses.replace(tower, params=jax.lax.stop_gradient(tower.params), train=False)
         written, there = self.translation(still, text, real, mine, other)
         made = {name: batch[name] for name in ("rows", "step") if name in batch}
         made |= _source(jax.lax.stop_gradient(written), there, other)
