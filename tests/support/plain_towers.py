@@ -177,6 +177,8 @@ def spans_of(states, match, batch):
 class Writes(slots.Encoder):
     """A decoder whose next word depends on the last one alone."""
 
+    limit = L
+
     def empty_cache(self, batch, length, source=0):
         return ()
 
