@@ -135,8 +135,8 @@ def main() -> None:
         row["copy"] = scores(val[source], val[target])
         if pairs:
             way = pairs if source == "de" else [pair[::-1] for pair in pairs]
-            given = commonest(way, text[target])
-            row["word by word"] = scores(map(word_by_word(given), val[source]), val[target])
+            known = commonest(way, text[target])
+            row["word by word"] = scores(map(word_by_word(known), val[source]), val[target])
     print(json.dumps(figures))
     runs = trainings(args)
     import ptm_jax

@@ -70,51 +70,51 @@ def test_noise_is_xlms(released):
     ],
 )
 def test_an_unsupervised_batch_is_that_of_the_released_code(released, name, span):
-    given = {key.removeprefix(f"{name}_"): value for key, value in released.items()}
-    ids, length = given["ids"], given["ids"].shape[1]
-    drawn = [given[key][:, :length] for key in ("order", "fate", "words")]
-    draws = FragmentDraws(given["place"], *drawn, drawn[1], drawn[2])
+    case = {key.removeprefix(f"{name}_"): value for key, value in released.items()}
+    ids, length = case["ids"], case["ids"].shape[1]
+    drawn = [case[key][:, :length] for key in ("order", "fate", "words")]
+    draws = FragmentDraws(case["place"], *drawn, drawn[1], drawn[2])
     out = applied(PiecedFragment(vocab=VOCAB, span=span), draws, rows(ids))
-    size = given["labels"].shape[1]
+    size = case["labels"].shape[1]
     assert size == round(length / 2)
-    np.testing.assert_array_equal(out["input_ids"], given["source"])
-    np.testing.assert_array_equal(out["source_segments"], given["source"] != VOCAB.mask)
+    np.testing.assert_array_equal(out["input_ids"], case["source"])
+    np.testing.assert_array_equal(out["source_segments"], case["source"] != VOCAB.mask)
     for field, key in (("labels", "labels"), ("input_ids", "inputs"), ("positions", "positions")):
-        np.testing.assert_array_equal(out[f"decoder_{field}"][:, :size], given[key], field)
+        np.testing.assert_array_equal(out[f"decoder_{field}"][:, :size], case[key], field)
     assert (out["decoder_weights"].sum(1) == size).all()
     np.testing.assert_array_equal(
-        out["decoder_language_ids"][:, :size], np.ones_like(given["labels"])
+        out["decoder_language_ids"][:, :size], np.ones_like(case["labels"])
     )
 
 
 @pytest.mark.parametrize("form", ["released", "published"])
 def test_a_supervised_batch_is_that_of_the_released_code_or_without_its_shift(released, form):
-    given = {key.removeprefix("sup_"): value for key, value in released.items()}
+    case = {key.removeprefix("sup_"): value for key, value in released.items()}
     names = "order", "fate", "words", "seen", "others"
-    draws = FragmentDraws(given["place"], *(given[name] for name in names))
+    draws = FragmentDraws(case["place"], *(case[name] for name in names))
     assert SentenceFragment(vocab=VOCAB).form == "published"
-    batch = rows(given["ids"], given["length"])
+    batch = rows(case["ids"], case["length"])
     out = applied(SentenceFragment(vocab=VOCAB, form=form), draws, batch)
-    np.testing.assert_array_equal(out["decoder_labels"], given["labels"])
-    sizes = np.array([max(1, round(0.5 * n)) for n in given["length"]])
+    np.testing.assert_array_equal(out["decoder_labels"], case["labels"])
+    sizes = np.array([max(1, round(0.5 * n)) for n in case["length"]])
     np.testing.assert_array_equal(out["decoder_weights"].sum(1), sizes)
     if form == "released":
-        np.testing.assert_array_equal(out["decoder_input_ids"], given["inputs"])
-        np.testing.assert_array_equal(out["input_ids"], given["source"])
+        np.testing.assert_array_equal(out["decoder_input_ids"], case["inputs"])
+        np.testing.assert_array_equal(out["input_ids"], case["source"])
         assert (out["decoder_positions"].max(1) == sizes - 1).all()
         return
-    for row, (count, size) in enumerate(zip(given["length"], sizes, strict=True)):
-        ids, place = given["ids"][row, :count], given["place"][row]
+    for row, (count, size) in enumerate(zip(case["length"], sizes, strict=True)):
+        ids, place = case["ids"][row, :count], case["place"][row]
         start = 1 if place >= 0.8 else count - size
         if place < 0.6:
-            start = 1 + int(given["order"][row, 0] * (count - size - 1))
+            start = 1 + int(case["order"][row, 0] * (count - size - 1))
         np.testing.assert_array_equal(out["decoder_labels"][row, :size], ids[start : start + size])
         before = slice(start - 1, start + size - 1)
         np.testing.assert_array_equal(out["decoder_input_ids"][row, :size], ids[before])
         np.testing.assert_array_equal(out["decoder_positions"][row, :size], np.r_[before])
         inside = np.zeros(count, bool)
         inside[start : start + size] = True
-        fate, words = given["fate"][row, :count], given["words"][row, :count]
+        fate, words = case["fate"][row, :count], case["words"][row, :count]
         hidden = np.where(fate < 0.8, VOCAB.mask, np.where(fate < 0.9, words, ids))
         seen = np.where(inside, hidden, ids)[1:]
         np.testing.assert_array_equal(
@@ -129,11 +129,11 @@ def test_shares_of_the_noise_are_those_of_its_fields():
     out = jax.tree.map(np.asarray, jax.jit(noise)(jax.random.key(0), rows(ids)))
     words = out["segment_ids"].sum() - 2 * len(ids)
     total = 50 * len(ids)
-    for found, share, count in (
+    for seen, share, count in (
         (total - words, 0.1, total),
         ((out["input_ids"] == VOCAB.mask).sum(), 0.1, words),
     ):
-        assert abs(found / count - share) < 3 * (0.09 / count) ** 0.5
+        assert abs(seen / count - share) < 3 * (0.09 / count) ** 0.5
     shuffled = jax.jit(SentenceNoise(vocab=VOCAB, drop=0, blank=0))(jax.random.key(0), rows(ids))
     distance = np.abs(np.asarray(shuffled["input_ids"])[:, 1:-1] - ids[:, 1:-1])
     assert distance.max() == 2 and (np.asarray(shuffled["input_ids"])[:, [0, -1]] == 1).all()

@@ -114,22 +114,22 @@ def test_the_gradient_is_the_second_passs_with_the_greedy_translation_as_a_const
 
         return jax.jit(jax.value_and_grad(of, has_aux=True))(params)
 
-    (found, loss), gradient = value(BACK, batch)
+    (total, loss), gradient = value(BACK, batch)
     (expected, other), by_hand = value(Seq2Seq(), constants)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(total, expected, rtol=1e-5)
     assert float(loss.weight) == float(other.weight) == sum(max(0, size - 1) for size in SIZES)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), gradient, by_hand
     )
     assert [*loss.metrics] == ["back_nll"]
     mine = batch["decoder_language_ids"][:, 0]
-    written, there = jax.jit(
+    written, inside = jax.jit(
         lambda params: BACK.translation(
             bind(modules, params)["main"], *BACK.text(batch), mine, 1 - mine
         )
     )(params)
-    np.testing.assert_array_equal(there, constants["segment_ids"])
-    np.testing.assert_array_equal(np.where(there, written, 2), constants["input_ids"])
+    np.testing.assert_array_equal(inside, constants["segment_ids"])
+    np.testing.assert_array_equal(np.where(inside, written, 2), constants["input_ids"])
 
 
 def test_answers_have_a_language_of_their_own():
@@ -178,7 +178,7 @@ def test_a_network_that_does_not_write_is_refused():
 
 def test_weights_are_straight_lines_between_points():
     weight = Points(points=((0, 1.0), (100, 0.1), (300, 0.0)))
-    found = [float(weight.at(step)) for step in (0, 50, 100, 200, 300, 1000)]
-    np.testing.assert_allclose(found, [1.0, 0.55, 0.1, 0.05, 0.0, 0.0], atol=1e-7)
+    values = [float(weight.at(step)) for step in (0, 50, 100, 200, 300, 1000)]
+    np.testing.assert_allclose(values, [1.0, 0.55, 0.1, 0.05, 0.0, 0.0], atol=1e-7)
     with pytest.raises(ValueError, match="ascend"):
         Points(points=((3, 1.0), (3, 2.0)))

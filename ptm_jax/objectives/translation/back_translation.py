@@ -74,9 +74,9 @@ class BackTranslation(AroundTask):
         other = self._other(mine, batch, key)
         tower = towers[self.tower]
         still = dataclasses.replace(tower, params=jax.lax.stop_gradient(tower.params), train=False)
-        written, there = self.translation(still, text, real, mine, other)
+        written, inside = self.translation(still, text, real, mine, other)
         made = {name: batch[name] for name in ("rows", "step") if name in batch}
-        made |= _source(jax.lax.stop_gradient(written), there, other)
+        made |= _source(jax.lax.stop_gradient(written), inside, other)
         made |= {f"decoder_{name}": batch[f"decoder_{name}"] for name in ("labels", "weights")}
         target = _source(text[:, :-1], real[:, 1:], mine)
         made |= {f"decoder_{name}": value for name, value in target.items()}

@@ -63,8 +63,8 @@ class ScheduledSum(slots.Objective):
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         step, losses = batch.get("step", 0), []
         for number, (weight, part) in enumerate(self.parts):
-            own = None if key is None else named(key, f"part{number}")
-            loss = part(towers, batch, own)
+            noise = None if key is None else named(key, f"part{number}")
+            loss = part(towers, batch, noise)
             losses.append((weight.at(step), dataclasses.replace(loss, carry=None)))
         return add_losses(*losses)
 
