@@ -103,10 +103,10 @@ def further_bert(name: str) -> System:
 def disfluency(name: str, size: tuple[int, int, int]) -> System:
     """A detector of disfluent words (Wang et al. 2020): which words were added to a sentence.
 
-    Row 163, section "Our Approach". A Transformer of 6 layers of width 512 with 8 heads, Adam with
-    1e-4 and batches of 256, then fine-tuned at 1e-5 in batches of 32 (`disfl_qa`); the numbers were
-    not checked. Deviation: the paper draws each batch from this task or from that of pairs, of
-    which one text is the original (`noisypairs_mini`).
+    Row 163. A Transformer of 6 layers of width 512 with 8 heads, rate 1e-4 and batches of 256, then
+    fine-tuned at 1e-5 in batches of 32 (the task `disfl_qa_tags`); the numbers were not checked.
+    Deviation: the paper draws each batch from this task or from that of pairs, of which one text is
+    the original (`noisypairs_mini`).
     """
     parent = bert(name, *size)
     phases = (Phase(steps=1_000_000, batch=256, length=128),)

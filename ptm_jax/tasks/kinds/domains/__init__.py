@@ -1,0 +1,1 @@
+"""Tasks on the text of a domain."""
