@@ -46,11 +46,13 @@ def run(*words: str) -> None:
         raise UserError(f"ptm {' '.join(words)} failed")
 
 
-def trained(args: argparse.Namespace, name: str, target: str, *, steps: int, **more: str) -> Path:
+def trained(args: argparse.Namespace, name: str, *, steps: int, **more: str) -> Path:
     """Returns the folder of a training that is complete."""
     folder = args.workdir / name
     data = more.get("data", "medical")
-    words = ["train", target, "--data", str(args.workdir / f"{data}.txt")]
+    words = ["train", args.system, "--data", str(args.workdir / f"{data}.txt")]
+    if "init" in more:
+        words += ["--init", more["init"]]
     if "old" in more:
         words += ["--mix", f"{more['old']}={args.workdir / 'general.txt'}"]
     fields = [f"recipe.phases.0.steps={steps}", "heldout=0.1", f"recipe.lr={more['lr']}"]
@@ -83,16 +85,17 @@ def line(way: str, vocabulary: str, folder: Path, text: str) -> str:
 def page(args: argparse.Namespace) -> str:
     """Trains and measures, and returns the page."""
     texts(args)
-    general = trained(args, "general", args.system, steps=args.steps, data="general", lr=args.lr)
+    general = trained(args, "general", steps=args.steps, data="general", lr=args.lr)
     text = " ".join((args.workdir / "medical.txt").read_text("utf8").split())
     lines = []
     for vocabulary, start in starts_of(args, general).items():
+        first = {"init": str(start)}
         options = {"steps": 1, "lr": "1e-12", "old": "0"}
-        before = trained(args, f"{start.name}_before", str(start), **options)
+        before = trained(args, f"{start.name}_before", **first, **options)
         lines.append(line("before", vocabulary, before, text))
         for way, share in WAYS.items():
             options = {"steps": args.further, "lr": args.lr, "old": share}
-            folder = trained(args, f"{start.name}_{share}", str(start), **options)
+            folder = trained(args, f"{start.name}_{share}", **first, **options)
             lines.append(line(way, vocabulary, folder, text))
     head = [
         "# Going on in a domain: nats per masked piece of held-out text\n",
