@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.languages import codes
-from ptm_jax.data.rows.languages.shares import Shares
+from ptm_jax.data.rows.languages.shares import shared
 from ptm_jax.data.stores import fetched
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ def mixed(config: Experiment, words: Sequence[str]) -> Experiment:
         data = config.data if new else tuple(f"{codes.DOMAIN}{NEW}={one}" for one in config.data)
         old = zip(names, (source for _, source in pairs), strict=True)
         data = (*data, *(f"{codes.DOMAIN}{name}={source}" for name, source in old))
-    examples = Shares(examples=system.examples, shares=shares)
-    system = dataclasses.replace(system, examples=examples)
+    system = dataclasses.replace(system, examples=shared(system.examples, shares))
     return dataclasses.replace(config, data=data, system=system)
 
 

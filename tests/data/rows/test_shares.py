@@ -1,6 +1,7 @@
 """Domains of a corpus with given shares: their rows, an epoch, the held-out text of each, and what
 is refused."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -73,6 +74,9 @@ def test_a_mixture_is_sources_with_domains(files):
     assert found.system.examples.shares == (("old", 0.2), ("old_2", 0.0))
     assert found.system.examples.examples == config.system.examples
     assert mixed(config, []) is config
+    again = mixed(dataclasses.replace(found, data=("x.txt",)), ["0.1=new.txt"])
+    assert again.system.examples.shares == (("old", 0.1),)
+    assert again.system.examples.examples == config.system.examples
     prepared = Experiment(system=get("bert_tiny"), data=(str(files / "data"),))
     assert mixed(prepared, ["0.3=old"]).data == prepared.data
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Sequence
 
 import numpy as np
 
 from ptm_jax.core.errors import UserError, unknown
+from ptm_jax.core.slots import Examples
 from ptm_jax.data.corpora.block_records import Block
 from ptm_jax.data.corpora.store import Corpus
 from ptm_jax.data.languages.mix import Mixture, Part
@@ -27,6 +29,8 @@ class Shares(Around, Mixture):
     """
 
     apart = True
+    alphabet = property(operator.attrgetter("examples.alphabet"))
+    readings = property(operator.attrgetter("examples.readings"))
 
     shares: tuple[tuple[str, float], ...] = ()
 
@@ -76,3 +80,10 @@ class Shares(Around, Mixture):
         named = {name for name, _ in self.shares}
         new = [part for part in parts if part.name not in named]
         return (new, sum(part.share for part in new)) if new else (parts, 1.0)
+
+
+def shared(examples: Examples, shares: Sequence[tuple[str, float]]) -> Shares:
+    """Returns the rows of `examples` with these shares, in the place of earlier ones.
+    Raises UserError."""
+    inner = examples.examples if isinstance(examples, Shares) else examples
+    return Shares(examples=inner, shares=tuple(shares))
