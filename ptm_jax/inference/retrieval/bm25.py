@@ -36,9 +36,9 @@ class BM25:
                 places[word].append((number, count))
         length = k1 * (1 - b + b * sizes / max(sizes.mean(), 1.0))
         self._size, self._gains = len(texts), {}
-        for word, found in places.items():
-            numbers, counts = np.array(found).T
-            rarity = np.log(1 + (len(texts) - len(found) + 0.5) / (len(found) + 0.5))
+        for word, counted in places.items():
+            numbers, counts = np.array(counted).T
+            rarity = np.log(1 + (len(texts) - len(counted) + 0.5) / (len(counted) + 0.5))
             self._gains[word] = numbers, rarity * counts * (k1 + 1) / (counts + length[numbers])
 
     def scores(self, query: str) -> np.ndarray:

@@ -40,7 +40,7 @@ def weights_of(model: Pretrained, texts: Sequence[str]) -> list[Weighted]:
     records = tags.records_of(tokenizer, words)
     rows = [tokenizer.frame(record["ids"]) for record in records]
     model._check([ids for ids, _ in rows])
-    typed, found = model.module.encoder.types > 1, [Weighted()] * len(texts)
+    typed, weighted = model.module.encoder.types > 1, [Weighted()] * len(texts)
     for chosen in inputs.batches([ids for ids, _ in rows], BATCH):
         ids, kinds = zip(*(rows[i] for i in chosen), strict=True)
         types = inputs.rectangle(kinds, 0)[0] if typed else None
@@ -48,8 +48,8 @@ def weights_of(model: Pretrained, texts: Sequence[str]) -> list[Weighted]:
         seen = alternatives.attended(part, params, fields, specials)
         shares, text = np.asarray(seen.share()).mean(1), np.asarray(seen.text)
         for row, i in enumerate(chosen):
-            found[i] = _by_word(words[i], records[i], shares[row][text[row]], specials)
-    return found
+            weighted[i] = _by_word(words[i], records[i], shares[row][text[row]], specials)
+    return weighted
 
 
 def _by_word(words, record, shares: np.ndarray, specials: np.ndarray) -> Weighted:
@@ -65,9 +65,9 @@ def _by_word(words, record, shares: np.ndarray, specials: np.ndarray) -> Weighte
 def run(model: Pretrained, request: Request) -> list[Result]:
     """Returns the class of each text and its `top` words, the greatest weight first."""
     results = []
-    found = weights_of(model, request.text)
+    weighted = weights_of(model, request.text)
     classes = model.classify(list(request.text))
-    for text, words, labels in zip(request.text, found, classes, strict=True):
+    for text, words, labels in zip(request.text, weighted, classes, strict=True):
         best = sorted(words, key=lambda one: -one[1])[: request.top]
         keywords = [{"word": word, "weight": round(weight, 6)} for word, weight in best]
         results.append({"text": text, "label": max(labels, key=labels.get), "keywords": keywords})

@@ -101,8 +101,10 @@ def disfluent_words(
         for pair in zip(example.tags, chosen, strict=True)
     ]
     same = sum(a == b == GOES for a, b in pairs)
-    found = measures.f_of(same, sum(b == GOES for _, b in pairs), sum(a == GOES for a, _ in pairs))
-    return dict(zip(("f1", "precision", "recall"), found, strict=True))
+    figures = measures.f_of(
+        same, sum(b == GOES for _, b in pairs), sum(a == GOES for a, _ in pairs)
+    )
+    return dict(zip(("f1", "precision", "recall"), figures, strict=True))
 
 
 KIND = register(

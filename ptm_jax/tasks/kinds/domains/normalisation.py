@@ -57,11 +57,11 @@ class Candidates(RankedTexts):
             concept = tabular.needed_text(place, fields, "id").strip() if labels else ""
             if not mention or (labels and not concept):
                 raise UserError(f"{place}: the mention or its id is empty; correct the line")
-            found = [names[i] for i in index.best(mention, self.candidates)]
-            grades = tuple(float(one == concept) for one, _ in found)
+            names_by_rank = [names[i] for i in index.best(mention, self.candidates)]
+            grades = tuple(float(one == concept) for one, _ in names_by_rank)
             if labels and not any(grades):
                 remarks["mentions whose concept is not among the candidates"] += 1
-            yield Group((mention, *(name for _, name in found)), grades, place, number)
+            yield Group((mention, *(name for _, name in names_by_rank)), grades, place, number)
 
     def names(self, path: str | Path) -> Names:
         """Returns the names of the dictionary beside a file. Raises UserError."""

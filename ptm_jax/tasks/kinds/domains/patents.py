@@ -31,8 +31,8 @@ TOPS = (1, 5)
 
 def subclass_of(symbol: str) -> str:
     """Returns the subclass of a symbol of IPC or CPC. Raises UserError."""
-    if found := SUBCLASS.match(symbol.upper()):
-        return found[1]
+    if matched := SUBCLASS.match(symbol.upper()):
+        return matched[1]
     raise UserError(f"{symbol!r} is no symbol of IPC or CPC; write one as A61K or A61K 31/00")
 
 
@@ -66,9 +66,9 @@ def top_labels(examples: Sequence[Several], predictions: Sequence[Chosen], task=
             for one in predictions
         ]
         same = sum(len({*a} & b) for a, b in zip(chosen, gold, strict=True))
-        found = measures.f_of(same, sum(map(len, chosen)), sum(map(len, gold)))
+        figures_of_top = measures.f_of(same, sum(map(len, chosen)), sum(map(len, gold)))
         names = (f"{name}_at_{top}" for name in ("f1", "precision", "recall"))
-        figures |= dict(zip(names, found, strict=True))
+        figures |= dict(zip(names, figures_of_top, strict=True))
     return figures
 
 
