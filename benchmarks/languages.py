@@ -6,7 +6,7 @@ held-out loss beside that of word frequencies. Writes benchmarks/languages.json 
 One config after another; those that the record has are left out, so that a stopped run goes on.
 `--only camembert_mini finbert_mini`: these alone, anew. `--text` is a folder with a file
 LANGUAGE.txt for each language, a paragraph a line; absent ones come from Debian's packages
-(`benchmarks.manuals`). Japanese needs `pip install -e ".[japanese]"`.
+(`benchmarks.manuals`). Japanese needs `pip install -e ".[japanese]"`, Chinese `".[chinese]"`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ CONFIGS = {
     "bert_japanese_pieces_mini": ("ja",),
     "ulmfit_japanese_mini": ("ja",),
     "elmo_japanese_mini": ("ja",),
+    "roberta_chinese_wwm_mini": ("zh",),
+    "nezha_mini": ("zh",),
+    "zen_mini": ("zh",),
 }
 """{miniature: languages of its text}, in the order of the table."""
 WORDS = {"ja": "ipadic", "zh": "rjieba", "th": "pythainlp"}

@@ -24,11 +24,13 @@ import tyro
 from ptm_jax.core.errors import UserError, unknown
 
 PACKAGES = {
-    **{one: (f"manpages-{one}",) for one in "de es fr it ja pl ru sv uk".split()},
+    **{one: (f"manpages-{one}",) for one in "de es fr it ja pl ru sv uk zh".split()},
     **{one: (f"manpages-{one}", f"libreoffice-l10n-{one}") for one in ("cs", "fi", "nl")},
     **{one: (f"libreoffice-l10n-{one}",) for one in ("ar", "bg", "th")},
 }
 """{language: the Debian packages of its text}."""
+FOLDERS = {"zh": "zh_CN"}
+"""{language: its folder of manuals, where that has another name}."""
 BYTES = 2_000_000
 """UTF-8 bytes of a language's text, at most."""
 ENGLISH = frozenset("the of is to and in that for this with be are it on as by or not an".split())
@@ -89,7 +91,7 @@ def messages(path: Path) -> Iterator[str]:
 def pages(folder: Path, language: str) -> Iterator[list[str]]:
     """Yields the paragraphs of each page, or file of messages, of the unpacked packages."""
     seen: set[str] = set()
-    manuals = sorted(folder.glob(f"usr/share/man/{language}/man*/*.gz"))
+    manuals = sorted(folder.glob(f"usr/share/man/{FOLDERS.get(language, language)}/man*/*.gz"))
     for path in [*manuals, *sorted(folder.rglob("*.mo"))]:
         if path.is_symlink():
             continue

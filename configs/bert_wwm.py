@@ -12,8 +12,9 @@ Expected: SQuAD 1.1 dev 92.8 F1, 86.7 EM, MNLI 87.07, where pieces alone have 91
 84.5 (ymcui/Chinese-BERT-wwm, README).
 Measured: bert_wwm_mini on WikiText-2's validation text, 2% of it held out: mlm_accuracy 0.095,
 mlm_nll 6.112; unigram baseline 6.378 (nats per token); 40 CPU-seconds on 2 cores.
-Sizes: `ptm train bert_large_cased_wwm`, `bert_base_chinese_wwm`, `roberta_base_chinese_wwm`,
-`roberta_large_chinese_wwm`.
+Sizes: `ptm train bert_large_cased_wwm`, `bert_base_chinese_wwm`, `bert_base_chinese_wwm_ext`,
+`roberta_base_chinese_wwm`, `roberta_large_chinese_wwm`, `roberta_chinese_wwm_mini` (the Chinese
+ones need a segmenter: `pip install rjieba`).
 """
 
 from ptm_jax.core.system import Experiment
