@@ -43,9 +43,12 @@ MORE = {
     "vote": "self_distillation(kind=vote, last=2)",
     "top": "mix(top=2)",
 }
-ELSEWHERE = {"bert_fused", "linkers", "matryoshka", "layer_matryoshka", "grad_cache", "taught"}
-"""Of encoder-decoders: tests/encoders/test_bert_fused.py; of linkers: tests/adapt/test_linkers.py;
-of the losses of sentence encoders, which have no parameters:
+ELSEWHERE = {
+    "bert_fused", "model_words", "linkers", "matryoshka", "layer_matryoshka", "grad_cache",
+    "taught",
+}  # fmt: skip
+"""Of encoder-decoders: tests/encoders/test_bert_fused.py and test_augmented.py; of linkers:
+tests/adapt/test_linkers.py; of the losses of sentence encoders, which have no parameters:
 tests/adapt/test_sentence_vectors.py."""
 CASES = {
     name: f"{name}({SMALL.get(name, '')})" for name in catalogue.NAMES if name not in ELSEWHERE
