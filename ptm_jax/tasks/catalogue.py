@@ -332,7 +332,7 @@ catalogue.add(
         format="parallel", languages=("de", "en"), train=("train.de",),
         heldout=("val.de", "dev.de"), test=("test.de",),
     ), **_WRITTEN),
-    Task(name="translation", rows=(226, 227, 244), paper="Post 2018, arXiv 1804.08771",
+    Task(name="translation", rows=(225, 226, 227, 244), paper="Post 2018, arXiv 1804.08771",
         examples=SentencePairs(), **_WRITTEN),
     Task(name="rewrite", paper="any table or JSON of source and target", examples=Targets(),
         **_WRITTEN),
