@@ -153,7 +153,7 @@ def transfer(run: Path, args: argparse.Namespace, arm: str, seed: int) -> dict[s
                  for row in rows]  # fmt: skip
         files[FAKE].write_text("\n".join(lines), encoding="utf8")
     model = ptm_jax.finetune(
-        run, task="ud", data=[str(folder / TRAIN), str(folder / UD["en"])],
+        run, task="ud", data=[folder / TRAIN, folder / UD["en"]],
         workdir=run.with_name(f"{run.name}_ud"), epochs=args.epochs, lr=1e-3, length=64, seed=seed,
         quiet=True,
     )  # fmt: skip
