@@ -101,7 +101,7 @@ def second_pass(towers, texts, batch):
 
 
 @pytest.mark.full
-@pytest.mark.status("MT: unsupervised MT loop", "matches")
+@pytest.mark.status("Unsupervised translation", "matches")
 def test_the_gradient_is_the_second_passs_with_the_greedy_translation_as_a_constant(small):
     modules, params, batch, texts = small
     constants, ends = second_pass(bind(modules, params), texts, batch)
