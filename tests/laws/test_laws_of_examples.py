@@ -18,6 +18,7 @@ from ptm_jax.data.rows.echoed import Echoed
 from ptm_jax.data.rows.knowledge import entities
 from ptm_jax.data.rows.languages.multilingual import Paraphrases, Translated
 from ptm_jax.data.rows.sentences import sentence_pairs, sentence_slots
+from ptm_jax.data.rows.sentences.dialogues import Dialogues
 from ptm_jax.data.rows.spelled import Spelled
 from ptm_jax.data.rows.trees import Trees
 from ptm_jax.data.rows.windows import Chunks
@@ -59,7 +60,7 @@ ELSEWHERE = {
 CASES = registered.distinct(
     {name: small(value) for name, value in GIVEN.items() if type(value) not in ELSEWHERE}
 )
-PAIRS = text_pairs.PairRows, sentence_pairs.XLNetPairs, Paraphrases
+PAIRS = text_pairs.PairRows, sentence_pairs.XLNetPairs, Paraphrases, Dialogues
 """Kinds that cut sentences to fit, and take some of them twice."""
 LENGTHS = 32, 45
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from ptm_jax.data.rows.text_pairs import PairRows, Text, truncated
 from ptm_jax.statistics.connectives import Connectives
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Elsewhere(Column):
     """1 where a token occurs in another sentence of its document too (token-document relation).
 
@@ -26,7 +28,7 @@ class Elsewhere(Column):
     segments of the document. Deviation: the segments are sentences.
     """
 
-    name = "elsewhere"
+    name: ClassVar[str] = "elsewhere"
 
     def values(self, block: Block) -> np.ndarray:
         """Returns [T] int32."""
