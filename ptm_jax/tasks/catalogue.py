@@ -21,7 +21,7 @@ from ptm_jax.tasks.formats.questions import Answerable, Questions, VerifiedQuest
 from ptm_jax.tasks.formats.tagged import Tagged
 from ptm_jax.tasks.formats.targets import Targets
 from ptm_jax.tasks.tables.own_tables import OwnLabels, OwnQuestions
-from ptm_jax.tasks.translation.sentence_pairs import SentencePairs
+from ptm_jax.tasks.translation.translation_pairs import TranslationPairs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -333,7 +333,7 @@ catalogue.add(
         heldout=("val.de", "dev.de"), test=("test.de",),
     ), **_WRITTEN),
     Task(name="translation", rows=(225, 226, 227, 244), paper="Post 2018, arXiv 1804.08771",
-        examples=SentencePairs(), **_WRITTEN),
+        examples=TranslationPairs(), **_WRITTEN),
     Task(name="rewrite", paper="any table or JSON of source and target", examples=Targets(),
         **_WRITTEN),
 )  # fmt: skip

@@ -17,7 +17,7 @@ from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.targets import Written
 from ptm_jax.tasks.kinds.base import kind_of
-from ptm_jax.tasks.translation.sentence_pairs import SentencePairs
+from ptm_jax.tasks.translation.translation_pairs import TranslationPairs
 
 DATA = Path(os.environ.get("PTM_DATA", "../shared/data")) / "mt"
 SGM = """<srcset setid="t" srclang="any"><DOC docid="a" genre="news"><hl><seg id="1">Eins & zwei.
@@ -88,14 +88,14 @@ def documents(tmp_path):
 
 def test_a_context_is_the_sentences_before_in_the_document(tmp_path):
     source = documents(tmp_path)
-    read = [(one.source, one.target) for one in SentencePairs(context=2).read(source)]
+    read = [(one.source, one.target) for one in TranslationPairs(context=2).read(source)]
     assert read == [
         ("A.", "a."), ("A. </s> B.", "b."), ("A. </s> B. </s> C.", "c."),
         ("D.", "d."), ("D. </s> E.", "e."),
     ]  # fmt: skip
     spec = TokenizerSpec(kind="word", vocab=16, specials="roberta", lowercase=False)
     tokenizer = vocabularies.make(spec, [" ".join("ABCDEabcde.")])
-    pairs = SentencePairs(context=1)
+    pairs = TranslationPairs(context=1)
     records = pairs.encode(tokenizer, list(pairs.read(source)))
     end = tokenizer.special_pieces["</s>"]
     assert [int((one["source"] == end).sum()) for one in records] == [0, 1, 1, 0, 1]
@@ -103,31 +103,33 @@ def test_a_context_is_the_sentences_before_in_the_document(tmp_path):
     letters = tokenizer.encode_batch([". </s> C."], specials=True)[0]
     assert np.array_equal(rows[0][0]["input_ids"][1:-1], letters[-3:])
     with pytest.raises(UserError, match="separator \\[BREAK\\] is no special token"):
-        other = SentencePairs(context=1, separator="[BREAK]")
+        other = TranslationPairs(context=1, separator="[BREAK]")
         other.encode(tokenizer, list(other.read(source)))
 
 
 def test_a_smaller_part_of_the_pairs_is_inside_a_larger_one(tmp_path):
     pairs = [Written(f"s{i}", f"t{i}", f"f:{i}", i) for i in range(20)]
-    few, more = (SentencePairs(first=n, draw=3).part(pairs) for n in (5, 12))
+    few, more = (TranslationPairs(first=n, draw=3).part(pairs) for n in (5, 12))
     order = np.random.default_rng(3).permutation(20)
     assert [one.index for one in few] == order[:5].tolist() and more[:5] == few
-    assert SentencePairs(first=5, draw=4).part(pairs) != few
-    assert SentencePairs().part(pairs) == pairs
+    assert TranslationPairs(first=5, draw=4).part(pairs) != few
+    assert TranslationPairs().part(pairs) == pairs
     source = documents(tmp_path)
-    assert SentencePairs(first=2).count([source, source]) == 2
+    assert TranslationPairs(first=2).count([source, source]) == 2
     with pytest.raises(UserError, match="5 pairs, and first is 6; give at most as many"):
-        SentencePairs(first=6).count([source, source])
+        TranslationPairs(first=6).count([source, source])
 
 
 def test_sources_decide_the_direction(tmp_path):
     source = documents(tmp_path)
-    pairs = SentencePairs(context=1).settled([source])
+    pairs = TranslationPairs(context=1).settled([source])
     assert pairs.languages == ("de", "en")
     files = pairs.files([source, source])
     assert [one.held for one in files.values()] == [None, None]
     assert {one.held for one in pairs.files([source]).values()} == {False, True}
-    task = dataclasses.replace(catalogue.get("translation"), examples=SentencePairs().like(pairs))
+    task = dataclasses.replace(
+        catalogue.get("translation"), examples=TranslationPairs().like(pairs)
+    )
     assert task.examples.context == 1 and task.examples.languages == ("de", "en")
     assert evaluating.source_of(task, [source]).held is None
     turned = source.replace("de-en", "en-de").replace("/t", "/t.de-en")
@@ -146,7 +148,7 @@ def test_sources_decide_the_direction(tmp_path):
     ],
 )
 def test_scores_are_sacrebleus_with_their_signature(language, tokenize, lines):
-    pairs = dataclasses.replace(SentencePairs(), languages=("de", language))
+    pairs = dataclasses.replace(TranslationPairs(), languages=("de", language))
     task = dataclasses.replace(catalogue.get("translation"), examples=pairs)
     examples = [Written("x", line, "f:1") for line in lines]
     told = [lines[0], lines[0]]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SentencePairs(Targets):
+class TranslationPairs(Targets):
     """Rows of a sentence and its translation (`Targets` has the fields of a row).
 
     The data are `language:de-en=PATH`, from the first language to the second
@@ -68,7 +68,7 @@ class SentencePairs(Targets):
         return dataclasses.replace(self, languages=languages[0])
 
     def like(self, trained: Examples) -> TaskExamples:
-        if not isinstance(trained, SentencePairs):
+        if not isinstance(trained, TranslationPairs):
             return self
         fields = "languages", "context", "separator", "prefix", "answer", "start", "bert"
         return dataclasses.replace(self, **{name: vars(trained)[name] for name in fields})
