@@ -14,7 +14,7 @@ import pytest
 from ptm_jax.core import facts
 from ptm_jax.core import slots as core_slots
 from ptm_jax.core.system import refusal
-from ptm_jax.corruptions import base, batch_masking, labels
+from ptm_jax.corruptions import base, batch_masking, by_task, labels
 from ptm_jax.corruptions.masking import (
     diffusion,
     gaps,
@@ -34,6 +34,7 @@ from support import corrupting, registered, tiny_systems
 from support.corrupting import VOCAB
 
 OWN = {
+    "by task": by_task.ByTask(parts=(token.TokenMasking(vocab=VOCAB), None)),
     "masks of a batch": facts.stand_ins(batch_masking.BatchCountedMasking(vocab=VOCAB), VOCAB),
     "more of everything": token.TokenMasking(vocab=VOCAB, rate=0.6, mask=0.3, random=0.4),
     "scheduled rate": token.ScheduledMasking(

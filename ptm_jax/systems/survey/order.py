@@ -56,6 +56,7 @@ ORDER = {
         bert_base_multilingual_cased bert_multilingual_mini xlm_15 xlm_tlm_15 xlm_17 xlm_100
         xlm_clm_enfr xlm_mini xlm_clm_mini xlm_r_base xlm_r_large xlm_r_xl xlm_r_xxl xlm_r_mini
     """,
+    "cross_lingual.cross_tasks": "unicoder xnlg_encoder xnlg unicoder_mini xnlg_mini",
     "cross_lingual.xmod": "xmod_base xmod_large_prenorm xmod_mini",
     "sequence_to_sequence.mbart": "mbart25 mbart_mini",
     "transformers.megatron": """

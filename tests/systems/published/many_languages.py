@@ -52,4 +52,4 @@ TRAINS = {
     "mbart_mini": [(unigram("nll"), 0.3)],
     "xmod_mini": [(unigram("mlm_nll"), 0.1)],
 }
-TEXT = {"xlm_mini": "language:de-en=mt/multi30k/train"}
+TEXT = dict.fromkeys(("xlm_mini", "unicoder_mini", "xnlg_mini"), "language:de-en=mt/multi30k/train")
