@@ -12,12 +12,15 @@ from collections.abc import Callable
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.languages import codes
 from ptm_jax.runs.evaluations import Report, Request
+from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.evaluating import Evaluation
 
 
 def is_by_language(request: Request) -> bool:
-    """Returns whether data of a request have languages."""
-    return any(source.startswith(codes.START) for source in request.data)
+    """Returns whether data of a request have languages, and are no pairs that the task reads."""
+    examples = catalogue.get(request.task).examples
+    tagged = [source for source in request.data if source.startswith(codes.START)]
+    return any(not examples.is_file(source) for source in tagged)
 
 
 def report(request: Request, scored: Callable[[Request], Evaluation]) -> Report:

@@ -170,6 +170,7 @@ def test_outputs_and_gradients_are_those_of_the_definition(weights):
             assert np.allclose(mine, leaf.grad.numpy(), atol=2e-5), path
 
 
+@pytest.mark.full
 def test_the_parameters_of_the_translation_model_keep_their_paths():
     modules = pair(), fused(pair(), bert())
     plain, more = (flatten(made(distinct(module))) for module in modules)
