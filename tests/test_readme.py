@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ptm_jax import systems
+from ptm_jax.adapt import catalogue as adaptations
 from ptm_jax.cli.main import COMMANDS
 from ptm_jax.core.system import refusal
 from ptm_jax.runs import resolving
@@ -50,7 +51,7 @@ def test_the_compositions_can_be_trained():
 
 def test_systems_that_the_readme_names_exist():
     for name in re.findall(r"\b(?:bert|roberta|gpt2?)_\w+", README):
-        assert name in (*systems.names(), "bert_tiny_focal"), name
+        assert name in (*systems.names(), *adaptations.NAMES, "bert_tiny_focal"), name
 
 
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, re.M | re.S)

@@ -28,7 +28,7 @@ class StoredKernel:
 
 
 @record
-class Columns(StoredKernel):
+class ColumnParts(StoredKernel):
     """Parts of a kernel along its last dimension, of which each is a product of its own: a CPU runs
     one product of few rows on one core, and several at once."""
 
@@ -106,7 +106,7 @@ def _inputs(shape: tuple[int, ...], size: int) -> int:
 
 def for_few_rows(params: Params, rows: int, parts: int, dtype) -> Params:
     """Returns parameters in which each `kernel` has the form for products of few rows on a CPU, in
-    the type of products: `Thin` where that kernel can be used, else `Columns`."""
+    the type of products: `Thin` where that kernel can be used, else `ColumnParts`."""
     if not isinstance(params, Mapping):
         return params
     if "kernel_scale" in params or isinstance(params.get("kernel"), StoredKernel):
@@ -116,6 +116,6 @@ def for_few_rows(params: Params, rows: int, parts: int, dtype) -> Params:
         kernel = params["kernel"].astype(dtype)
         few = thin.refusal(rows) is None
         changed["kernel"] = (
-            Thin(kernel) if few else Columns(tuple(jnp.array_split(kernel, parts, -1)))
+            Thin(kernel) if few else ColumnParts(tuple(jnp.array_split(kernel, parts, -1)))
         )
     return changed

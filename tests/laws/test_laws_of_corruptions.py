@@ -121,7 +121,10 @@ def kinds(name):
 
 
 def batch_of(name):
-    return corrupting.slots(**SLOTS) if "SentenceMasking" in kinds(name) else corrupting.documents()
+    if "SentenceMasking" in kinds(name):
+        return corrupting.slots(**SLOTS)
+    tasks = {"task": jnp.arange(8) % 2} if "OfTask" in kinds(name) else {}
+    return corrupting.documents() | tasks
 
 
 @functools.cache

@@ -16,11 +16,13 @@ from ptm_jax.convert.families.bert import crossed
 from ptm_jax.core import facts, slots, spec, towers
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.precision import Precision
+from ptm_jax.core.types import Vocab
 from ptm_jax.corruptions.masking.sentence_masking import SentenceSlots
 from ptm_jax.encoders.model import Model
 from ptm_jax.encoders.recurrent.context2vec import ContextLSTM
 from ptm_jax.encoders.recurrent.recurrent import LSTMEncoder
 from ptm_jax.encoders.recurrent.strings import Strings
+from ptm_jax.encoders.transformer import augmented, bert_fused
 from ptm_jax.encoders.transformer.seq2seq import BridgedEncoderDecoder
 from ptm_jax.encoders.transformer.transformer import transformer
 from ptm_jax.encoders.trees import TreeEncoder
@@ -102,6 +104,10 @@ TURNED = {"stack.block.attention.rotary": Rotary(interleave=True, values=True)}
 OWN |= {"turned_values": spec.override(PROTEIN, TURNED)}
 GENERATOR = facts.stand_ins(systems.get("deberta_v3_mini").towers["generator"], VOCAB)
 OWN |= {"mask_decoder": GENERATOR.encoder}
+PAIR = spec.respell(systems.get("transformer_mini").towers["main"].encoder, Vocab, VOCAB)
+WORDS = HALF(width=6)
+OWN |= {"fused": bert_fused.fused(PAIR, WORDS)}
+OWN |= {"augmented": augmented.augmented(PAIR, WORDS, tuned=False)}
 """Encoders that no system of the catalogue has."""
 ROWS, LENGTH, TARGET, PLACE = 4, 16, 8, 5
 

@@ -17,6 +17,7 @@ from ptm_jax.data.rows.bitext import Translations
 from ptm_jax.data.rows.echoed import Echoed
 from ptm_jax.data.rows.knowledge import entities
 from ptm_jax.data.rows.languages.multilingual import Paraphrases, Translated
+from ptm_jax.data.rows.languages.shares import Shares
 from ptm_jax.data.rows.sentences import sentence_pairs, sentence_slots
 from ptm_jax.data.rows.sentences.dialogues import Dialogues
 from ptm_jax.data.rows.spelled import Spelled
@@ -35,6 +36,7 @@ OWN = {
     "trees": Trees(classes="phrases"),
     "alternating": Translated(kind="alternating"),
     "paraphrases": Paraphrases(),
+    "shares": Shares(examples=examples.Packed(), shares=(("old", 0.5),)),
     "few next": text_pairs.SentencePairs(next_probability=0.1, short_probability=0.5),
 }
 SLOTS = {"sentences": 4, "width": 8}

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.adapt import catalogue
-from ptm_jax.adapt.base import OnFrozen, ReadsEvaluations
+from ptm_jax.adapt.base import KeepsWords, OnFrozen, ReadsEvaluations
 from ptm_jax.core import slots
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import adapted, in_effect, refusal
@@ -181,5 +181,5 @@ def test_a_refusal_is_one_clause(name):
 
 def test_every_wrapper_has_a_name():
     named = {type(make()) for make, _ in catalogue.NAMES.values()}
-    bases = {OnFrozen, ReadsEvaluations}
+    bases = {KeepsWords, OnFrozen, ReadsEvaluations}
     assert registered.classes("ptm_jax.adapt", slots.Wrapper) - named == bases

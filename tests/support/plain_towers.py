@@ -60,11 +60,17 @@ LEXICAL = {
     "latent": (D, 1),
     "second": (D, V),
     "truth": (D, 4),
+    "capitals": (D, 1),
+    "elsewhere": (D, 1),
+    "reorder": (D, 9),
+    "distance": (D, 3),
+    "discourse": (D, 3),
+    "relevance": (D, 3),
 }
 """Heads of few objectives, which other definitions are not differentiated by."""
 FACTS = np.zeros((B, P, 2, 2), int)  # relation and tail of the candidates' facts
 FACTS[0, 0], FACTS[0, 1], FACTS[1, 0] = [[1, 4], [2, 3]], [[1, 2], [1, 6]], [[3, 6], [0, 0]]
-FLAT = ("rtd",)  # heads of one number for each token, without its axis
+FLAT = ("rtd", "capitals", "elsewhere")  # heads of one number for each token, without its axis
 
 
 def params_of(seed: int = 0, more: tuple[str, ...] = ()) -> dict[str, jax.Array]:
@@ -409,6 +415,8 @@ def batch_of(seed: int = 1) -> dict[str, jax.Array]:
         "span_starts": [[1, 3, 1], [2, 0, 0], [0] * 3],
         "span_sizes": [[2, 1, 1], [2, 0, 0], [0] * 3],
         "span_types": [[1, 2, 2], [1, 0, 0], [0] * 3],
+        "capitals": [[0, 1, 0, 0, 1, 1], [1, 0, 0, 1, 0, 0], [0] * 6],
+        "elsewhere": [[1, 1, 0, 0, 1, 0], [0, 0, 1, 1, 0, 0], [0] * 6],
     }
     for view in ("student", "mixed"):
         row = {

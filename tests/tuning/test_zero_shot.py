@@ -45,7 +45,8 @@ def test_means_and_the_gap_to_the_first_language():
         (request("language:en=a", "language:en=b"), "b is one source too many of en"),
         (request("language:de-en=a"), "one file or folder for each language"),
         (request("language:en=a", "b.tsv"), "b.tsv has no language"),
-        (request("language:eng=a"), "unknown language code 'eng'.*en"),
+        (request("language:eng=a"), "'eng' is no language code; write en"),
+        (request("language:enn=a"), "unknown language code 'enn'.*en"),
         (request("language:en=a", plot="a.png"), "--plot is of one file"),
     ],
 )

@@ -115,7 +115,8 @@ class LayerByLayer(_Staged):
 class DecoderFirst(_Staged):
     """Trains the decoder of an encoder-decoder first, with its encoder frozen, then both.
 
-    For an encoder that begins with a language model (Imamura and Sumita 2019, WNGT, section 3.2).
+    For an encoder that begins with a language model (Imamura and Sumita 2019, WNGT, section 3.2),
+    where Conneau and Lample 2019 (XLM) train both from the first update.
     The first phase has `steps` updates, or `share` of the run. A token table that both sides share
     is the encoder's.
     """

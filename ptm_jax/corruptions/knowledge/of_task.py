@@ -16,7 +16,7 @@ from ptm_jax.statistics.lower_case import LowerCase
 class OfTask(slots.Composition):
     """Applies `part` to the rows of task number `task` (`batch["task"]` [B]) alone.
 
-    In other rows the fields of the batch stay, and the weights that `part` adds are 0.
+    In other rows the fields of the batch stay, and those that `part` adds are 0.
     """
 
     task: int
@@ -33,7 +33,7 @@ class OfTask(slots.Composition):
         out = dict(self.part(key, batch))
         for name, new in out.items():
             before = batch.get(name)
-            if new is before or (before is None and not name.endswith("_weights")):
+            if new is before:
                 continue
             rows = mine.reshape(-1, *[1] * (new.ndim - 1))
             out[name] = new * rows if before is None else jnp.where(rows, new, before)
