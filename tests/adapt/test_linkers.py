@@ -45,6 +45,7 @@ def batch():
     return whole | {"token_type_ids": jnp.zeros_like(ids), "next_label": jnp.zeros(4, jnp.int32)}
 
 
+@pytest.mark.full
 @pytest.mark.status("linkers", "built")
 def test_one_linker_alone_moves_by_its_loss_on_whole_words():
     work = step.program(system(Linkers(source=1)), seed=0)

@@ -64,6 +64,7 @@ def check_equal(one, other):
     assert workdirs.steps_of(one)[-1] == 14
 
 
+@pytest.mark.full
 def test_more_steps_are_those_of_a_run_that_had_them(short, long, text, tmp_path, capsys):
     by_more, by_set = (shutil.copytree(short, tmp_path / name) for name in ("more", "set"))
     assert trained(text, by_more, 3, *CONSTANT, more=["--more", "5"]) == 0
@@ -103,6 +104,7 @@ def test_more_steps_of_a_run_that_was_killed_on_the_way(short, long, text, tmp_p
     check_equal(begun, long)
 
 
+@pytest.mark.full
 def test_a_schedule_of_all_steps_is_refused_with_what_permits_it(text, tmp_path, capsys):
     workdir = tmp_path / "run"
     assert trained(text, workdir, 3) == 0

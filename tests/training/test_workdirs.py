@@ -87,6 +87,7 @@ def test_every_name_of_a_workdir_has_one_lock(config, tmp_path):
     assert not list((tmp_path / "run").iterdir())
 
 
+@pytest.mark.full
 def test_the_folder_above_is_not_written(config, tmp_path):
     """A mounted volume is writable, and the folder in which it is mounted is not."""
     (tmp_path / "volume").mkdir()
@@ -126,6 +127,7 @@ def test_a_folder_that_was_made_and_stays_empty_goes(tmp_path):
     assert not list((tmp_path / "a/run").iterdir())
 
 
+@pytest.mark.full
 def test_a_clock_that_stands_still_ends_no_run(config, tmp_path, monkeypatch):
     monkeypatch.setattr(loop.time, "perf_counter", lambda: 7.0)
     monkeypatch.setattr(loop.time, "monotonic", lambda: 7.0)
