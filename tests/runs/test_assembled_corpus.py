@@ -27,5 +27,6 @@ def test_the_pieces_of_a_corpus_begin_as_means_of_old_ones(tmp_path, capsys):
         assert (after[pieces.index(piece)] == before[old.tokenizer.id(piece)]).all()
     assert main([*text[:-1], str(tmp_path / "other"), "--tokenizer", "word", "--vocab", "7"]) == 0
     capsys.readouterr()
+    command[3] = str(tmp_path / "another")
     assert main([*command, str(tmp_path / "other")]) == 1
     assert "prepare a wordpiece" in capsys.readouterr().err
