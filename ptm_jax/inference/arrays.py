@@ -27,6 +27,7 @@ from ptm_jax.inference.forward_pass import forward
 from ptm_jax.inference.layerwise import layerwise
 from ptm_jax.inference.outputs import Output
 from ptm_jax.nn.attention.multihead import with_maps
+from ptm_jax.nn.embeddings.summed import languages_of as languages_of_vectors
 from ptm_jax.nn.heads.task_heads import readings_of
 
 
@@ -292,9 +293,11 @@ class ArrayModel:
         if language is None:
             count = read_languages(self.module.encoder)
             names = ", ".join(list(self.languages)[:20]) or f"0 to {count - 1}"
+            vectors = languages_of_vectors(self.module.encoder.embeddings)
+            read = "no language vector is added" if vectors else "the first one's adapters are used"
             print(
-                f"{self.system.name} has {count} languages and the input has none, so no "
-                "language vector is added; give --language, load(PATH, language=NAME) or "
+                f"{self.system.name} has {count} languages and the input has none, so {read}; "
+                "give --language, load(PATH, language=NAME) or "
                 f"language_ids [B, L]: {names}",
                 file=sys.stderr,
             )

@@ -40,7 +40,8 @@ def biobert(name: str, steps: int, size: tuple[int, int, int] = BASE) -> System:
 
     Row 155, from `bert_base_cased` with its vocabulary, rows of 512 tokens in batches of 192
     (section 3.2). Version 1.0 has 200,000 steps on PubMed, 270,000 on PMC, or both, version 1.1 a
-    million on PubMed. The rate and the warm-up are BERT's, because the paper names no others.
+    million on PubMed. These figures were not checked against the paper; the rate and the warm-up
+    are BERT's.
     """
     phases = (Phase(steps=steps, batch=192, length=512),)
     parent = bert(name, *size, BERT_CASED)
