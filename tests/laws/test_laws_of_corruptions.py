@@ -123,7 +123,7 @@ def kinds(name):
 def batch_of(name):
     if "SentenceMasking" in kinds(name):
         return corrupting.slots(**SLOTS)
-    tasks = {"task": jnp.arange(8) % 2} if "OfTask" in kinds(name) else {}
+    tasks = {"task": jnp.arange(8) % 2} if "ByTask" in kinds(name) else {}
     return corrupting.documents() | tasks
 
 

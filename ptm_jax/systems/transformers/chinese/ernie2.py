@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from ptm_jax.core.spec import override
 from ptm_jax.core.system import ChangedPhase, System
 from ptm_jax.core.types import Vocab
-from ptm_jax.corruptions.base import Chain
-from ptm_jax.corruptions.knowledge.of_task import Capitals, OfTask
+from ptm_jax.corruptions.by_task import ByTask
+from ptm_jax.corruptions.knowledge.capitals import Capitals
 from ptm_jax.corruptions.knowledge.phrase_masking import KnowledgeMasking
 from ptm_jax.data.rows.annotated import Annotated
 from ptm_jax.data.rows.columns import WithColumns
@@ -73,7 +73,7 @@ def ernie2(
     core = override(core, {"embed.parts": (*core.embed.parts, TaskTypes(len(TASKS)))})
     classes = (Reordered().classes, 3, len(connectives.words) + 1, 3)
     scores = {one: Classifier(count) for one, count in zip(SENTENCES, classes, strict=True)}
-    masks, capitals = KnowledgeMasking(vocab=vocab, level="entities"), Capitals(vocab=vocab)
+    changed = KnowledgeMasking(vocab=vocab, level="entities"), Capitals(vocab=vocab)
     words = Annotated(examples=Packed(), fields=WORDS, segmenter=segmenter)
     parts = (
         MLM(),
@@ -101,7 +101,7 @@ def ernie2(
             ),
             shares=(1.0,) * len(TASKS),
         ),
-        corruption=Chain(parts=(OfTask(task=0, part=masks), OfTask(task=1, part=capitals))),
+        corruption=ByTask(parts=(*changed, *[None] * len(TASKS[2:]))),
         objective=Joint(
             parts=tuple((1.0, RowsOfTask(task=task, part=one)) for task, one in enumerate(parts))
         ),
@@ -114,7 +114,7 @@ def systems() -> Iterator[System]:
     yield ernie2("ernie_2_large", 24, 1024, 16)
     tiny = ernie2("", 2, 128, 2, connectives=Connectives(), segmenter="rjieba")
     mini = miniature(tiny, "ernie_2_mini", steps=350, lr=2e-3, std=0.08, length=64)
-    masks = override(mini.corruption, {"parts.0.part.lexicon": SMALL_LEXICON})
+    masks = override(mini.corruption, {"parts.0.lexicon": SMALL_LEXICON})
     yield dataclasses.replace(
         mini,
         corruption=masks,
