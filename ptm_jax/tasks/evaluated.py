@@ -11,6 +11,7 @@ from ptm_jax.tasks import (
     layer_retrieval,
     properties,
     searching,
+    vocabulary_overlap,
     wordsets,
 )
 from ptm_jax.tasks.clozes import (
@@ -30,5 +31,5 @@ def kinds() -> tuple[Evaluation, ...]:
     pairs = minimal_pairs, verb_forms, pronoun_choice
     clozes = *pairs, human_answers, stored_facts, commonsense, relation_induction
     modules = wordsets, properties, bilingual, completion, searching, clustering, attention_tests
-    modules = *modules, layer_retrieval, *clozes
+    modules = *modules, layer_retrieval, vocabulary_overlap, *clozes
     return tuple(evaluation for module in modules for evaluation in module.EVALUATIONS)

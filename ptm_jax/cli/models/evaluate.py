@@ -11,6 +11,7 @@ Example:
   ptm evaluate runs/sst2/seed_0 --ensemble runs/sst2/seed_1 runs/sst2/seed_2 --task sst2
   ptm evaluate fast --task sst2 --data SST-2 --speed 0.5
   ptm evaluate runs/xnli --task xnli --data language:en=dev.en.tsv language:de=dev.de.tsv
+  ptm evaluate runs/xlm --task overlap --data language:en=en.txt language:de=de.txt
   ptm evaluate MODEL --task layer_retrieval --data language:de-en=mt/val --plot layers.png
   ptm evaluate glove.6B.300d.txt --task analogy --data questions-words.txt
   ptm evaluate cc.en.300.bin --task similarity --data EN-SIMLEX-999.txt --json
