@@ -52,9 +52,9 @@ def counts(tokenizer: Tokenizer, texts: Sequence[str]) -> np.ndarray:
     """Returns how often each piece occurs, [V]; the unknown token and other special ones, which
     all languages have, count as 0."""
     ids = np.concatenate([np.zeros(0, np.int32), *tokenizer.encode_batch(list(texts))])
-    found, vocab = np.bincount(ids, minlength=tokenizer.vocab.size), tokenizer.vocab
-    found[[one for one in (vocab.unk, *vocab.specials) if one is not None]] = 0
-    return found
+    times, vocab = np.bincount(ids, minlength=tokenizer.vocab.size), tokenizer.vocab
+    times[[one for one in (vocab.unk, *vocab.specials) if one is not None]] = 0
+    return times
 
 
 def report(request: Request) -> Report:
@@ -66,18 +66,18 @@ def report(request: Request) -> Report:
             f"given {' '.join(request.data) or 'none'}"
         )
     tokenizer = load(best_checkpoint(request.model))._tokenizer()
-    found = {
+    pieces = {
         code: counts(tokenizer, [" ".join(one.sentences) for one in sources.documents(texts)])
         for code, texts in parts.items()
     }
-    (first, start), *others = found.items()
+    (first, start), *others = pieces.items()
     shares = {code: overlap(start, one) for code, one in others}
     means = np.mean(list(shares.values()), 0).tolist()
     rows = [
-        [code, f"{found[code].sum():,}", *(f"{share:.4f}" for share in one)]
+        [code, f"{pieces[code].sum():,}", *(f"{share:.4f}" for share in one)]
         for code, one in shares.items()
     ]
-    total = int(sum(one.sum() for one in found.values()))
+    total = int(sum(one.sum() for one in pieces.values()))
     document = {
         "task": request.task,
         "examples": total,
