@@ -143,8 +143,9 @@ def _contract_last(spec, a, b):
 
 def _pinned(x, indices, shared, result):
     """Transposes x to the order shared, free, contracted. A barrier around the flat copy keeps this
-    order."""
-    free = [i for i in indices if i in result and i not in shared]
+    order. The free indices have the order of the result: the compiler would move another one into
+    the product."""
+    free = [i for i in result if i in indices and i not in shared]
     order = [*shared, *free, *(i for i in indices if i not in result)]
     if order == list(indices) and not shared:
         return x, indices

@@ -92,13 +92,19 @@ for layers in (1, 3):
     found = jax.jit(jax.grad(lambda w: loss(w, Precision("bfloat16"))))(weights)
     wanted = jax.grad(lambda w: loss(w, Precision("float32")))(weights)
     assert np.abs(found - wanted).max() < 0.05 * np.abs(wanted).max()
+
+weights, table = rng.uniform(size=(2, 3, 5, 8)), rng.normal(size=(8, 4))  # NEZHA's values
+for spec, a in (("bhqt,td->bqhd", weights), ("bqhd,td->bhqt", rng.normal(size=(2, 5, 3, 4)))):
+    product = lambda a, b: Precision("bfloat16").einsum(spec, jnp.exp(a), b, jnp.float32)
+    wanted = np.einsum(spec, np.exp(a), table)
+    assert np.abs(jax.jit(product)(a, table) - wanted).max() < 0.02 * np.abs(wanted).max()
 """
 
 
 @pytest.mark.full
 def test_scanned_bfloat16_products_run_on_this_cpu():
     """Weight gradients inside a scan once failed at run time: 'Unsupported element type for
-    DotThunk'.
+    DotThunk'. So did a product whose result has another order than its operand.
 
     In a process of its own, at the optimisation level that users have."""
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
