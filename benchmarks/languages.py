@@ -23,8 +23,9 @@ from benchmarks import manuals
 from ptm_jax import systems
 from ptm_jax.core import slots, spec
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.system import Experiment
+from ptm_jax.core.system import Experiment, System
 from ptm_jax.data.corpora.prepare import prepare
+from ptm_jax.data.corpora.store import Corpus
 from ptm_jax.data.languages import segmenters
 from ptm_jax.data.tokenizers.tokenizing import Tokenizer
 from ptm_jax.training import loop
@@ -53,6 +54,7 @@ CONFIGS = {
 WORDS = {"ja": "ipadic", "zh": "rjieba", "th": "pythainlp"}
 """{language: the segmenter that finds the words of its text}; other languages have blanks."""
 STEPS = 300
+HELDOUT = 0.05
 SAMPLE = 300_000
 """Characters of a language's text in which pieces and unknown ones are counted."""
 
@@ -72,25 +74,31 @@ def pieces(tokenizer: Tokenizer, language: str, path: Path) -> tuple[float, floa
 def measured(name: str, text: Path, seed: int) -> dict:
     """Returns the figures of one config. Raises UserError where there is no text or segmenter."""
     system = spec.override(systems.get(name), {"recipe.phases.0.steps": STEPS})
-    languages = CONFIGS[name]
-    paths = {one: manuals.write(one, text) for one in languages}
+    paths = {one: manuals.write(one, text) for one in CONFIGS[name]}
     several = [f"language:{one}={path}" for one, path in paths.items()]
     sources = several if len(several) > 1 else [str(path) for path in paths.values()]
     start = time.process_time()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as name_of_folder:
+        folder = Path(name_of_folder)
         corpus = prepare(
-            sources, Path(folder) / "text", tokenizer=system.tokenizer, heldout=0.05, seed=seed
+            sources, folder / "text", tokenizer=system.tokenizer, heldout=HELDOUT, seed=seed
         )
-        config = Experiment(
-            system=system, data=(str(Path(folder) / "text"),), heldout=0.05, save_every=0, seed=seed
-        )
-        result = loop.train(config, Path(folder) / "run", quiet=True)
-        counts = [pieces(corpus.tokenizer(), one, path) for one, path in paths.items()]
+        data = (str(folder / "text"),)
+        config = Experiment(system=system, data=data, heldout=HELDOUT, save_every=0, seed=seed)
+        result = loop.train(config, folder / "run", quiet=True)
+        return figures(system, paths, corpus, result, time.process_time() - start)
+
+
+def figures(
+    system: System, paths: dict[str, Path], corpus: Corpus, result: loop.Result, seconds: float
+) -> dict:
+    """Returns the figures of a system that was trained on the files of some languages."""
+    counts = [pieces(corpus.tokenizer(), one, path) for one, path in paths.items()]
     metric = slots.objective(system.objective).baseline
     return {
-        "languages": list(languages),
+        "languages": list(paths),
         "text": sum(path.stat().st_size for path in paths.values()),
-        "packages": sorted({one for code in languages for one in manuals.PACKAGES.get(code, ())}),
+        "packages": sorted({one for code in paths for one in manuals.PACKAGES.get(code, ())}),
         "kind": system.tokenizer.kind,
         "segmenter": system.tokenizer.segmenter,
         "vocab": corpus.vocab.size,
@@ -98,7 +106,7 @@ def measured(name: str, text: Path, seed: int) -> dict:
         "unknown": sum(share for _, share in counts) / len(counts),
         "loss": result.heldout[metric],
         "baseline": result.baseline,
-        "seconds": time.process_time() - start,
+        "seconds": seconds,
     }
 
 

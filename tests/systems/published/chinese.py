@@ -27,6 +27,7 @@ SIZES = {
     "nezha_large": 325_545_608 - 512 * 1_024 + 1_024 * 1_025 + 2 * 1_025,
 }
 TRAINS = {}
-TEXT = dict.fromkeys(
-    ("roberta_chinese_wwm_mini", "ernie_mini", "nezha_mini", "zen_mini", "ernie_2_mini"), CLUE
-)
+TEXT = {
+    **dict.fromkeys(("roberta_chinese_wwm_mini", "nezha_mini", "zen_mini"), "debian:zh"),
+    **dict.fromkeys(("ernie_mini", "ernie_2_mini"), CLUE),
+}
