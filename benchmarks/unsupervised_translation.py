@@ -13,15 +13,16 @@ the figures are in WORKDIR/figures.json and printed as a table.
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import os
 import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+from ptm_jax.knowledge.from_text.dictionaries import pairs_of
 
 HALF = 14_000
 PTM = str(Path(sys.executable).with_name("ptm"))
@@ -47,21 +48,6 @@ def halves(data: Path) -> dict[str, list[str]]:
     """{language: its lines}; no line has its translation."""
     parts = ("de", slice(HALF)), ("en", slice(-HALF, None))
     return {code: lines_of(data / f"train.{code}")[part] for code, part in parts}
-
-
-def dictionary(path: Path) -> Iterator[tuple[str, str]]:
-    """Yields (German word, English word), in lower case, of a FreeDict file. A headword stands at
-    the beginning of a line before its pronunciation, its translations on the next."""
-    with gzip.open(path, "rt", encoding="utf8") as stream:
-        heads: list[str] = []
-        for line in stream:
-            if match := re.match(r"(\w[^/<]*?) /[^/]+/", line):
-                heads = [head.strip().lower() for head in re.split(r"[;,]", match[1])]
-            elif heads and line.strip() and not line.lstrip().startswith(("see:", "Syn", "Note")):
-                plain = re.sub(r"\[[^]]*\]|\([^)]*\)|<[^>]*>|\{[^}]*\}", "", line)
-                words = [one.strip().removeprefix("to ").lower() for one in plain.split(",")]
-                yield from ((head, word) for head in heads for word in words if word)
-                heads = []
 
 
 def commonest(pairs: Iterable[tuple[str, str]], text: list[str]) -> dict[str, str]:
@@ -129,7 +115,8 @@ def main() -> None:
     val = {code: lines_of(args.data / f"val.{code}")[: args.sentences] for code in ("de", "en")}
     figures, file = {}, args.workdir / "figures.json"
     text = halves(args.data)
-    pairs = [*dictionary(args.dictionary)] if args.dictionary else []
+    found = pairs_of(args.dictionary) if args.dictionary else []
+    pairs = [(word.lower(), other.lower()) for word, other in found]
     for source, target in WAYS:
         row = figures.setdefault(f"{source}-{target}", {})
         row["copy"] = scores(val[source], val[target])

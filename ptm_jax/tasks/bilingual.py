@@ -9,6 +9,7 @@ from ptm_jax.data.text.bitext import words_of
 from ptm_jax.inference.loading import vectors_of
 from ptm_jax.inference.words import two_languages
 from ptm_jax.inference.words.word_vectors import WordVectors
+from ptm_jax.knowledge.from_text import dictionaries
 from ptm_jax.runs.evaluations import Request
 from ptm_jax.tasks.wordsets import Outcome, evaluation
 
@@ -16,7 +17,7 @@ from ptm_jax.tasks.wordsets import Outcome, evaluation
 def dictionary(request: Request) -> Outcome:
     """Returns the accuracy of translations of a file of word pairs. Raises UserError."""
     first, second = _tables(request)
-    pairs = two_languages.read_pairs(request.data[0])
+    pairs = dictionaries.pairs_of(request.data[0])
     return Outcome(*two_languages.translations(first, second, pairs), {})
 
 

@@ -11,6 +11,7 @@ from ptm_jax.cli.main import main
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference.words import two_languages
 from ptm_jax.inference.words.word_vectors import WordVectors
+from ptm_jax.knowledge.from_text import dictionaries
 
 
 def tables(count=80, widths=(6, 5), common=3, noise=0.3, seed=0):
@@ -116,7 +117,7 @@ def test_precision_and_retrieval_equal_a_search_word_by_word(folder):
     import ptm_jax
 
     first, second = (ptm_jax.load(folder / name) for name in ("a.vec", "b.vec"))
-    pairs = two_languages.read_pairs(folder / "test.txt")
+    pairs = dictionaries.pairs_of(folder / "test.txt")
     found, count = two_languages.translations(first, second, pairs, tops=(1, 5))
     known = [a for a, _ in dict.fromkeys(pairs) if a in first]
     for top in (1, 5):

@@ -29,12 +29,14 @@ from ptm_jax.corruptions.masking import (
 )
 from ptm_jax.corruptions.masking.sentence_masking import SentenceMasking
 from ptm_jax.corruptions.masking.source_target import SingleStream
+from ptm_jax.corruptions.translation import code_switching
 from ptm_jax.encoders.model import Model
 from support import corrupting, registered, tiny_systems
 from support.corrupting import VOCAB
 
 OWN = {
     "by task": by_task.ByTask(parts=(token.TokenMasking(vocab=VOCAB), None)),
+    "code-switching": facts.stand_ins(code_switching.CodeSwitching(vocab=VOCAB), VOCAB),
     "masks of a batch": facts.stand_ins(batch_masking.BatchCountedMasking(vocab=VOCAB), VOCAB),
     "more of everything": token.TokenMasking(vocab=VOCAB, rate=0.6, mask=0.3, random=0.4),
     "scheduled rate": token.ScheduledMasking(

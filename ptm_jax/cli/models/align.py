@@ -7,9 +7,9 @@ Example:
     --json
 
 Faruqui and Dyer 2014: both tables are projected on the directions in which the vectors of the pairs
-correlate most; 80% of the directions are kept. The dictionary has two words a line. The folder gets
-`first` and `second`, which `ptm evaluate aligned/first.txt --task dictionary --beside
-aligned/second.txt` compares.
+correlate most; 80% of the directions are kept. The dictionary has two words a line, or is one of
+FreeDict (.dict.dz) or iso-codes (.mo). The folder gets `first` and `second`, which `ptm evaluate
+aligned/first.txt --task dictionary --beside aligned/second.txt` compares.
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ def run(args: Args) -> int:
     """Aligns the tables and writes them."""
     from ptm_jax.inference.loading import vectors_of
     from ptm_jax.inference.words import two_languages
+    from ptm_jax.knowledge.from_text import dictionaries
     from ptm_jax.runs.writing import check_free
 
     check_free(args.out)
-    pairs = two_languages.read_pairs(args.dictionary)
+    pairs = dictionaries.pairs_of(args.dictionary)
     first, second = vectors_of(args.first), vectors_of(args.second)
     *models, alignment = two_languages.aligned(first, second, pairs, args.keep)
     ending, files = ENDINGS.get(args.format, ".txt"), []

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ptm_jax.core.errors import UserError
-from ptm_jax.core.reading import broken, decoded, read_bytes, shown
+from ptm_jax.core.reading import decoded, read_bytes
 from ptm_jax.inference.text.vectors import unit
 from ptm_jax.inference.words.word_vectors import WordVectors
 
@@ -90,24 +90,6 @@ def aligned(
         for model, table, count in zip((first, second), tables, counts, strict=True)
     )
     return *models, projection
-
-
-def read_pairs(path: str | Path) -> list[tuple[str, str]]:
-    """Returns the pairs of a dictionary, two words a line.
-
-    A tab or a blank is between the words (MUSE's format). Raises UserError.
-    """
-    path, pairs = Path(path), []
-    for number, line in enumerate(lines_of(path), 1):
-        words = line.strip().split("\t") if "\t" in line else line.split()
-        if line.strip() and (len(words) != 2 or not all(words)):
-            raise broken(
-                path,
-                f"line {number:,} is {shown(line)}; expected two words with a tab or a blank "
-                "between",
-            )
-        pairs += [(words[0], words[1])] if words else []
-    return pairs
 
 
 def lines_of(path: Path) -> list[str]:
