@@ -115,8 +115,8 @@ def main() -> None:
     val = {code: lines_of(args.data / f"val.{code}")[: args.sentences] for code in ("de", "en")}
     figures, file = {}, args.workdir / "figures.json"
     text = halves(args.data)
-    found = pairs_of(args.dictionary) if args.dictionary else []
-    pairs = [(word.lower(), other.lower()) for word, other in found]
+    listed = pairs_of(args.dictionary) if args.dictionary else []
+    pairs = [(word.lower(), other.lower()) for word, other in listed]
     for source, target in WAYS:
         row = figures.setdefault(f"{source}-{target}", {})
         row["copy"] = scores(val[source], val[target])

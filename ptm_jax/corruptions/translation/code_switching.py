@@ -38,17 +38,17 @@ class CodeSwitching(slots.Corruption):
     def __call__(self, key: Array, batch: Batch) -> Batch:
         ids, segments = batch["input_ids"], segments_of(batch)
         length, real = ids.shape[1], segments > 0
-        found = self.dictionary.find(ids, segments)
+        mentions = self.dictionary.find(ids, segments)
         drawn = take(
-            draws(named(key, "words"), rows_of(batch), length), jnp.maximum(found.first, 0)
+            draws(named(key, "words"), rows_of(batch), length), jnp.maximum(mentions.first, 0)
         )
-        switched = (found.first >= 0) & (drawn < self.rate)
-        widths = jnp.where(switched, found.starts * found.values[..., 0], real)
+        switched = (mentions.first >= 0) & (drawn < self.rate)
+        widths = jnp.where(switched, mentions.starts * mentions.values[..., 0], real)
         words = maskable(batch, self.vocab)
         room = length - (real & ~words).sum(1, keepdims=True)
         beyond = words & (jnp.cumsum(jnp.where(words, widths, 0), 1) > room)
         source, offset, real = layout(jnp.where(beyond, 0, widths), length)
-        translation = take(found.values, source)[..., 1:]
+        translation = take(mentions.values, source)[..., 1:]
         token = jnp.minimum(offset, self.dictionary.width - 1)[..., None]
         new = jnp.take_along_axis(translation, token, 2)[..., 0]
         new = jnp.where(take(switched, source), new, take(ids, source))
