@@ -18,9 +18,10 @@ import gzip
 import itertools
 import json
 import re
+import statistics
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,13 @@ import ptm_jax
 from ptm_jax.core.system import System
 from ptm_jax.data.corpora import prepare
 from ptm_jax.data.languages.fake import shifted
+from ptm_jax.data.tokenizers import saved
 from ptm_jax.kernels import program_cache
 from ptm_jax.runs.evaluations import Request
 from ptm_jax.systems.transformers.bert_gpt import miniature
 from ptm_jax.systems.transformers.many_languages import xlm
 from ptm_jax.tasks import layer_retrieval
+from ptm_jax.tasks import vocabulary_overlap as overlap
 from ptm_jax.tuning import scoring
 
 LANGUAGES = ("de", "es", "fr", "it", "pl", "pt", "ru")
@@ -51,6 +54,15 @@ UD = {
 """{part: file, its first sentence, their number}."""
 TESTED = {"ud": ("en", "de", "fr", "zh"), "snli": ("en", "hr", "sw")}
 RETRIEVED = ("de", "ru")
+CODES = {
+    "english": ("en", "de", "fr", "zh"), "eight": ("en", "de", "fr", "zh"), "fake": ("en", FAKE)
+}  # fmt: skip
+"""The languages of an arm whose pieces are counted."""
+NAMES = {
+    "english": "English alone", "eight": "eight languages", "eight_tlm": "the same with TLM",
+    "fake": "English and fake English", "german": "German alone, tagger of 200 German sentences",
+}  # fmt: skip
+PLACE = Path(__file__).with_suffix(".md")
 ARMS = ("english", "german", "eight", "eight_tlm", "fake")
 PARTS = ("loss", "ud", "retrieval", "snli")
 _FONT = re.compile(r"\\f(\[[^]]*\]|\(..|.)|\\s[-+]?\d|\\&|\\[|^/,:%]|\\\*\(..|\\\*\[[^]]*\]")
@@ -58,6 +70,21 @@ _CHAR = re.compile(r"\\\((..)|\\\[([^]]*)\]")
 _NAMED = {"aq": "'", "dq": '"', "co": "(c)", "em": "-", "en": "-", "lq": '"', "rq": '"'}
 _BREAKS = {"SH", "SS", "P", "PP", "LP", "TP", "IP", "TQ", "RS", "RE", "br", "sp"}
 _FONTS = {"B", "I", "BR", "RB", "BI", "IB", "IR", "RI", "SM", "SB"}
+
+
+PAGE = """# Many languages in a small model
+
+{zero}
+Accuracy in percent, mean ± standard deviation over {seeds} seeds.
+
+## Retrieval by layer
+
+{retrieval}
+
+## Shared pieces
+
+{overlap}
+"""
 
 
 def paragraphs(page: str) -> list[str]:
@@ -235,6 +262,78 @@ def measured(arm: str, seed: int, part: str, args: argparse.Namespace) -> Any:
     return tuned(run, arm, part, args.tag_steps if part == "ud" else args.pair_steps)
 
 
+def shared(arm: str, workdir: Path) -> dict[str, dict[str, float]]:
+    """Returns which pieces of the words of a language the English words for tagging have too."""
+    tokenizer, texts = saved.load(workdir / "corpora" / arm / "tokenizer"), workdir / "texts"
+    counts = {code: overlap.counts(tokenizer, list(tags(texts, code)[0])) for code in (*UD, FAKE)}
+    return {code: overlap.overlap(counts["train"], one)._asdict() for code, one in counts.items()}
+
+
+def tags(texts: Path, code: str) -> tuple[list[str], list[str]]:
+    """Returns the words and the tags of a file of UD."""
+    lines = (texts / f"ud.{code}.conllu").read_text("utf8").split("\n")
+    rows = [line.split("\t") for line in lines if re.match(r"\d+\t", line)]
+    words, kinds = zip(*((row[1], row[3]) for row in rows), strict=True)
+    return list(words), list(kinds)
+
+
+def majority(texts: Path, code: str) -> float:
+    """Returns the accuracy of one tag for all words, the most frequent one of the test file."""
+    kinds = tags(texts, code)[1]
+    return collections.Counter(kinds).most_common(1)[0][1] / len(kinds)
+
+
+def over_seeds(figures: dict, arm: str, part: str, *keys: str | int) -> str:
+    """Returns mean and standard deviation of a figure over the seeds, in percent."""
+    values = []
+    for name, run in figures["runs"].items():
+        value = run.get(part) if name.rpartition("_")[0] == arm else None
+        for key in keys:
+            inside = value is not None and (isinstance(value, list) or key in value)
+            value = value[key] if inside else None
+        if value is not None:
+            values.append(value)
+    if not values:
+        return ""
+    spread = f" ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{100 * statistics.mean(values):.1f}{spread}"
+
+
+def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(row)} |" for row in (names, ["---"] * len(names), *rows)]
+    return "\n".join(lines) + "\n"
+
+
+def page(figures: dict) -> str:
+    """Returns cross_lingual.md."""
+    runs, names = figures["runs"], list(NAMES.items())
+    seeds = len({name.rpartition("_")[2] for name in runs})
+    seconds = sum(run["cpu_seconds"] for run in runs.values())
+    columns = [("ud", code) for code in (*TESTED["ud"], FAKE)]
+    columns += [("snli", code) for code in (*TESTED["snli"], FAKE)]
+    head = ["arm", *(f"{'tags' if part == 'ud' else 'NLI'} {code}" for part, code in columns)]
+    zero = [[name, *(over_seeds(figures, arm, *one) for one in columns)] for arm, name in names]
+    base = [figures["majority"].get(code) if part == "ud" else 1 / 3 for part, code in columns]
+    zero.append(["one answer for all", *(f"{100 * one:.1f}" for one in base)])
+    found = [
+        [f"{name}, layer {layer}", over_seeds(figures, arm, "retrieval", "tatoeba de", layer, 0)]
+        + [over_seeds(figures, arm, "retrieval", f"pages {code}", layer, 0) for code in RETRIEVED]
+        + [over_seeds(figures, arm, "retrieval", "tatoeba fake", layer, 0)]
+        for arm, name in names if arm != "german" for layer in range(3)
+    ]  # fmt: skip
+    pieces = [
+        [f"{NAMES[arm]}, {code}", *(f"{100 * share:.1f}" for share in one[code].values())]
+        + [over_seeds(figures, arm, "ud", code)]
+        for arm, one in figures["overlap"].items() for code in CODES[arm]
+    ]  # fmt: skip
+    heads = ["model", "Tatoeba de-en", *(f"pages en-{code}" for code in RETRIEVED)]
+    return PAGE.format(
+        zero=table(head, zero), seeds=seeds, minutes=round(seconds / 60), steps=figures["steps"],
+        retrieval=table([*heads, "Tatoeba English-fake"], found),
+        overlap=table(["arm, language", "common", "types", "tokens", "tags"], pieces),
+    )  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--packages", type=Path, default=Path("."))
@@ -253,15 +352,21 @@ def main() -> None:
         write_texts(args.packages, texts)
     if not (texts / "nli.train.tsv").is_file():
         write_tests(args.data, texts)
-    figures = json.loads(record.read_text()) if record.is_file() else {}
+    figures = {"runs": {}, "steps": args.steps}
+    if record.is_file():
+        figures = json.loads(record.read_text())
     for seed, arm, part in itertools.product(args.seeds, args.arms, args.parts):
-        run = figures.setdefault(f"{arm}_{seed}", {"cpu_seconds": 0})
+        run = figures["runs"].setdefault(f"{arm}_{seed}", {"cpu_seconds": 0})
         if part not in run:
             start = time.process_time()
             run[part] = measured(arm, seed, part, args)
             run["cpu_seconds"] += round(time.process_time() - start)
             record.write_text(json.dumps(figures, indent=1))
             print(arm, seed, part, json.dumps(run[part]), run["cpu_seconds"], flush=True)
+    figures["majority"] = {code: majority(texts, code) for code in (*TESTED["ud"], FAKE)}
+    figures["overlap"] = {arm: shared(arm, args.workdir) for arm in CODES if arm in args.arms}
+    record.write_text(json.dumps(figures, indent=1))
+    PLACE.write_text(page(figures), encoding="utf8")
 
 
 if __name__ == "__main__":

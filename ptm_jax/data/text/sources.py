@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.graphs import folders, triple_sentences
-from ptm_jax.data.languages import codes, translations
+from ptm_jax.data.languages import codes, fake, translations
 from ptm_jax.data.text import bitext, file_sources, pydocs, tfds_sources
 from ptm_jax.data.text.bounded import DOCUMENT_BYTES
 from ptm_jax.data.text.documents import Document
@@ -103,6 +103,14 @@ SOURCES = (
         documents=lambda name: documents([name]),
         fingerprint=lambda name: str(fingerprints([name])),
         check=codes.of_domain,
+    ),
+    Source(
+        kind="fake",
+        forms=("fake:SOURCE",),
+        help="text of another source with other letters (language:en_Fake=fake:en.txt)",
+        documents=lambda name: map(fake.document, documents([fake.inside(name)])),
+        fingerprint=lambda name: str(fingerprints([fake.inside(name)])),
+        check=lambda name: expand(fake.inside(name)),
     ),
     Source(
         kind="graph",
