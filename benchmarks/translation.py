@@ -5,8 +5,9 @@
 All ways have one network (`xlm_translation_mini`: two layers of width 128 on each side), one joint
 BPE vocabulary, the same pairs, steps and rate. Before them a masked model of the encoder (`mlm`)
 and MASS of both sides (`mass`) read the two sides of the pairs as texts; no way reads other text.
+`mlm` begins encoder and decoder with the masked model, `mlm_encoder` and `two_stage` the encoder.
 `fused` goes on from the run `scratch` with the masked model in each layer, `longer` from the
-same run without it, for the same number of steps.
+same run without it, both for a part of the steps at half the rate.
 
 Every run has a folder in `--workdir`. A command that was stopped goes on with the run at which it
 stopped; `--seeds` and `--ways` choose runs, and the table has those that are finished.
@@ -35,6 +36,7 @@ from ptm_jax.systems.transformers.bert_gpt import miniature
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.translation import sacrebleu_scores
 from ptm_jax.training import loop
+from ptm_jax.training.logs import logs
 from ptm_jax.tuning import finetuning, new_writers, selection
 
 NAME, TASK = "xlm_translation_mini", "translation"
@@ -43,6 +45,8 @@ MODELS = {"mlm": ("mlm",), "mlm_encoder": ("mlm",), "two_stage": ("mlm",), "mass
           "fused": ("mlm",)}  # fmt: skip
 """{way: the language models that it begins with}."""
 ON_SCRATCH = ("longer", "fused")
+FURTHER = 0.5
+"""The share of the epochs of a way that goes on from `scratch`."""
 
 
 def pairs(args: argparse.Namespace) -> tuple[str, str]:
@@ -79,7 +83,7 @@ def model(name: str, seed: int, args: argparse.Namespace) -> Path:
     files = [args.data / "mt/multi30k" / f"train.{code}" for code in args.languages.split("-")]
     config = Experiment(
         system=dataclasses.replace(system, recipe=recipe), data=tuple(map(str, files)),
-        tokenizer=words(args), seed=seed, precision="float32", save_every=200, metrics=(),
+        tokenizer=words(args), seed=seed, precision=args.precision, save_every=200, metrics=(),
     )  # fmt: skip
     folder = args.workdir / f"{name}_{seed}"
     if loop.train(config, folder).stopped:
@@ -101,8 +105,8 @@ def experiment(way: str, seed: int, args: argparse.Namespace) -> Experiment:
         init = (("main", before), *((("bert", models["mlm"]),) if way == "fused" else ()))
         adapt = adaptations.read_all(("bert_fused",) if way == "fused" else ())
         return finetuning.experiment(
-            TASK, init, pairs(args), epochs=args.epochs, batch=args.batch, length=args.length,
-            lr=args.rate / 2, adapt=adapt,
+            TASK, init, pairs(args), epochs=FURTHER * args.epochs, batch=args.batch,
+            length=args.length, lr=args.rate / 2, adapt=adapt,
         )  # fmt: skip
     adapt = adaptations.read_all(("decoder_first(share=0.3)",) if way == "two_stage" else ())
     config = new_writers.experiment(
@@ -119,10 +123,12 @@ def trained(way: str, seed: int, args: argparse.Namespace) -> selection.Tuned:
     config = experiment(way, seed, args)
     steps = config.system.recipe.phases[0].steps
     schedule = dataclasses.replace(systems.get(NAME).recipe.schedule, warmup=max(1, steps // 10))
+    examples = dataclasses.replace(config.system.examples, answer=args.length)
     recipe = dataclasses.replace(config.system.recipe, schedule=schedule)
+    system = dataclasses.replace(config.system, recipe=recipe, examples=examples)
     config = dataclasses.replace(
-        config, system=dataclasses.replace(config.system, recipe=recipe), tokenizer=words(args),
-        seed=seed, precision="float32", save_every=200, log_every=50, metrics=(),
+        config, system=system, tokenizer=words(args), seed=seed, precision=args.precision,
+        save_every=200, log_every=50, metrics=(),
     )  # fmt: skip
     result = selection.finetune(config, place(way, seed, args), TASK, quiet=True)
     if result.ended == "stopped":
@@ -130,18 +136,27 @@ def trained(way: str, seed: int, args: argparse.Namespace) -> selection.Tuned:
     return result
 
 
+def heldout(folder: Path) -> float:
+    """Returns the last held-out loss of a run, in nats a piece of the references."""
+    return [line for line in logs.read(folder) if line["split"] == "heldout"][-1]["values"]["nll"]
+
+
 def table(args: argparse.Namespace) -> str:
     """Returns the table of the finished runs in Markdown, with sacreBLEU's signatures."""
-    rows = ["| begins with | BLEU | chrF | BLEU by seed |", "|---|---:|---:|---|"]
+    rows = ["| way | nats a piece | BLEU | chrF | BLEU by seed |", "|---|---:|---:|---:|---|"]
     for way in WAYS:
         runs = [selection.tuned(place(way, seed, args)) for seed in range(args.seeds)]
-        figures = [run.metrics for run in runs if run is not None]
-        if not figures:
+        runs = [run for run in runs if run is not None]
+        if not runs:
             continue
+        figures = [run.metrics for run in runs]
+        nats = np.mean([heldout(run.workdir) for run in runs])
         bleu, chrf = (100 * np.array([one[name] for one in figures]) for name in ("bleu", "chrf"))
         spread = f" ± {bleu.std(ddof=1):.1f}" if len(bleu) > 1 else ""
         each = ", ".join(f"{value:.1f}" for value in bleu)
-        rows.append(f"| {way} | {bleu.mean():.1f}{spread} | {chrf.mean():.1f} | {each} |")
+        rows.append(
+            f"| {way} | {nats:.2f} | {bleu.mean():.1f}{spread} | {chrf.mean():.1f} | {each} |"
+        )
     language = args.languages.split("-")[1]
     lines = sacrebleu_scores.scores(["a b c d"], ["a b c d"], language)
     signatures = [f"{name}: `{one.signature}`" for name, one in lines.items()]
@@ -153,15 +168,16 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--workdir", type=Path, required=True)
     parser.add_argument("--languages", default="de-en")
-    parser.add_argument("--words", type=int, default=4096, help="of the joint vocabulary")
+    parser.add_argument("--words", type=int, default=3000, help="of the joint vocabulary")
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=1000, help="of each language model")
-    parser.add_argument("--text-batch", type=int, default=16, help="rows of 128 tokens")
-    parser.add_argument("--epochs", type=float, default=2.0, help="of the pairs")
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--length", type=int, default=48)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=200, help="of each language model")
+    parser.add_argument("--text-batch", type=int, default=8, help="rows of 128 tokens")
+    parser.add_argument("--epochs", type=float, default=0.25, help="of the pairs")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--length", type=int, default=32)
     parser.add_argument("--rate", type=float, default=2e-3)
+    parser.add_argument("--precision", default="bfloat16", choices=("float32", "bfloat16"))
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     start = time.process_time()

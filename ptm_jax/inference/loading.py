@@ -25,7 +25,7 @@ from ptm_jax.convert.libraries.sentence_folder import (
 )
 from ptm_jax.convert.records import record_with
 from ptm_jax.convert.words import static_folder, wordfiles
-from ptm_jax.core import facts, spec
+from ptm_jax.core import facts, slots, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.precision import Compute, Precision
@@ -225,6 +225,8 @@ def _network(request: Request, system: System | None, stored: Stored | Pretraine
     if isinstance(model.module.encoder, trained_words.TABLES) and model.tokenizer is not None:
         return _vectors(model, run)
     system = facts.known(system, stored.tokenizer)
+    if isinstance(system.examples, slots.Examples):  # not a record of an unknown class
+        system = dataclasses.replace(system, examples=system.examples.within(run.folder))
     if run.exists and any(facts.lacks(tower.encoder) for tower in system.towers.values()):
         system = dataclasses.replace(system, towers=facts.fill(system.towers, run.corpus))
     return dataclasses.replace(model, system=system)

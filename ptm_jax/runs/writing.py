@@ -14,7 +14,7 @@ import numpy as np
 
 from ptm_jax.convert import checkpoint
 from ptm_jax.convert.libraries import sentence_export, sentence_folder
-from ptm_jax.core import paths, spec
+from ptm_jax.core import paths, slots, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.spec.own_code import made_here, remember, sources_of
 from ptm_jax.core.types import Params
@@ -87,7 +87,10 @@ def save(out: str | os.PathLike, model: Any) -> Run:
     system = dataclasses.replace(model.system, adapt=(), compress=())
     record = {"config": {"system": spec.to_json(system)}, "published": dict(model.published)}
     sources = sources_of(system, Path(out))
-    return _kept(out, model, {**record, "own": sources} if sources else record)
+    run = _kept(out, model, {**record, "own": sources} if sources else record)
+    if isinstance(system.examples, slots.Examples):
+        system.examples.save(run.folder)
+    return run
 
 
 def _kept(

@@ -9,6 +9,7 @@ config.txt     the experiment, or the system, as text
 tokenizer/     the tokenizer that made the token ids
 sentence/      optional: pooling, layers and prompts of a sentence-transformers folder that the run
                began with
+other_tokenizer/   optional: the tokenizer of a model inside the network, as BERT's in `bert_fused`
 data/          the corpus, unless it was prepared elsewhere
 decayed_N/     optional: a workdir with the checkpoint of step N, the end of a decay, from before
                the run got more steps
@@ -39,6 +40,7 @@ from ptm_jax.data.stores.lease import Lease
 from ptm_jax.data.tokenizers import saved
 
 SENTENCE = "sentence"
+OTHER_TOKENIZER = "other_tokenizer"
 SYSTEM = {
     "name?": str,
     "towers": dict,
@@ -105,7 +107,7 @@ def set_aside(workdir: Path) -> Path:
             draft.mkdir()
         for name in ("config.json", "config.txt"):
             shutil.copyfile(workdir / name, draft / name)
-        for name in ("tokenizer", SENTENCE):
+        for name in ("tokenizer", OTHER_TOKENIZER, SENTENCE):
             if (workdir / name).is_dir():
                 copy_folder(workdir / name, draft / name)
         os.rename(draft, folder)

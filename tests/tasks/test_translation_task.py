@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -105,6 +106,21 @@ def test_a_context_is_the_sentences_before_in_the_document(tmp_path):
     with pytest.raises(UserError, match="separator \\[BREAK\\] is no special token"):
         other = TranslationPairs(context=1, separator="[BREAK]")
         other.encode(tokenizer, list(other.read(source)))
+
+
+def test_a_run_carries_the_tokenizer_of_the_model_inside_its_network(tmp_path):
+    spec = TokenizerSpec(kind="word", vocab=9, specials="bert", lowercase=False)
+    tokenizer = vocabularies.make(spec, ["Ein Hund läuft ."])
+    tokenizer.save(tmp_path / "bert" / "tokenizer")
+    named = TranslationPairs(bert=str(tmp_path / "bert"))
+    named.save(tmp_path / "run")
+    shutil.rmtree(tmp_path / "bert")
+    (ids,) = named.within(tmp_path / "run").readings_of(["Hund </s> Ein"])["bert"]
+    assert tokenizer.decode(ids, skip_specials=False) == "[CLS] Hund Ein [SEP]"
+    assert TranslationPairs().within(tmp_path / "run") == TranslationPairs()
+    assert named.within(tmp_path / "older") == named
+    with pytest.raises(UserError, match=r"gone, whose tokenizer cannot be read .* put its folder"):
+        TranslationPairs(bert=str(tmp_path / "gone")).readings_of(["Hund"])
 
 
 def test_a_smaller_part_of_the_pairs_is_inside_a_larger_one(tmp_path):

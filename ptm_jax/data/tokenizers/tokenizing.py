@@ -252,7 +252,7 @@ class Tokenizer:
         ]
         return self.template.fill(self._ids, parts[0], parts[1] if len(parts) > 1 else None)
 
-    @property
+    @functools.cached_property
     def template(self) -> framing.Template:
         """The pieces that `frame` puts around texts."""
         return self.published.template if self.published is not None else framing.guessed(self._ids)

@@ -24,8 +24,8 @@ Record = Mapping[str, np.ndarray]
 
 
 class TaskStream:
-    """Iterator of batches {field: [B_local, ...]} of rows of similar length.
-    Rows are padded to a power of two of at most `length`.
+    """Iterator of batches {field: [B_local, ...]} of rows of similar length: of the longer side,
+    where a row has a source and a target. Rows are padded to a power of two of at most `length`.
 
     Each example occurs once per epoch. The last batch of an epoch is padded with rows of zero
     weight. `cut` counts truncated texts, `remarks` other effects of the length. The position is the
@@ -57,9 +57,6 @@ class TaskStream:
         self.cut = self.remarks.pop("cut", 0)
         self._draw = examples.drawing(corpus.tokenizer(), length) if split == "train" else None
         self._spellings = None if examples.alphabet is None else examples.table(corpus.tokenizer())
-        self._sizes = np.array(
-            [max(len(row["input_ids"]) for row in group) for group in self._groups]
-        )
         self._longest = np.array(
             [
                 max(np.size(value) for row in group for value in row.values())
@@ -121,7 +118,7 @@ class TaskStream:
         batches = []
         for start in range(0, len(rows), size):
             pool = rows[start : start + size]
-            pool = pool[np.argsort(self._sizes[pool], kind="stable")]
+            pool = pool[np.argsort(self._longest[pool], kind="stable")]
             made = [pool[i : i + self._each] for i in range(0, len(pool), self._each)]
             batches += [made[i] for i in rng.permutation(len(made))]
         return batches

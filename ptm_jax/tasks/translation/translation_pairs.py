@@ -13,10 +13,12 @@ import numpy as np
 from ptm_jax.adapt.modules.bert_in_layers import BERT
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.languages import codes, translations
+from ptm_jax.data.tokenizers import saved
 from ptm_jax.tasks.formats.tabular import Source
 from ptm_jax.tasks.formats.targets import Targets, Written
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples, halves
 from ptm_jax.training.start.init_models import Initial
+from ptm_jax.training.workdirs import OTHER_TOKENIZER
 
 if TYPE_CHECKING:
     from ptm_jax.core.slots import Examples
@@ -40,7 +42,8 @@ class TranslationPairs(Targets):
     first       number of pairs to train on, the first ones in an order drawn with the seed `draw`,
                 so that a smaller number is a part of a larger one. 0: all
     bert        path of a model inside the network that reads the source in its own tokens,
-                bert_input_ids and bert_segment_ids [L] int32 (`adapt.modules.bert_in_layers`)
+                bert_input_ids and bert_segment_ids [L] int32 (`adapt.modules.bert_in_layers`), or
+                of its tokenizer alone, which a run has a copy of
     """
 
     columns: tuple[str, ...] = ("source", "target")
@@ -131,6 +134,16 @@ class TranslationPairs(Targets):
     def with_models(self, models: Mapping[str, str]) -> TaskExamples:
         return dataclasses.replace(self, bert=models.get(BERT, self.bert))
 
+    def save(self, folder: Path) -> None:
+        if self.bert and not (folder / OTHER_TOKENIZER).exists():
+            _tokenizer_of(self.bert).save(folder / OTHER_TOKENIZER)
+
+    def within(self, folder: Path) -> TaskExamples:
+        copy = folder / OTHER_TOKENIZER
+        if not self.bert or not copy.is_dir():
+            return self
+        return dataclasses.replace(self, bert=str(copy))
+
     def spec(self, length: int, vocab: Vocab) -> dict[str, tuple[tuple[int, ...], type]]:
         fields = ("bert_input_ids", "bert_segment_ids") if self.bert else ()
         return super().spec(length, vocab) | {name: ((length,), np.int32) for name in fields}
@@ -179,7 +192,15 @@ class TranslationPairs(Targets):
 @functools.lru_cache(maxsize=2)
 def _tokenizer_of(path: str) -> Tokenizer:
     """Returns the tokenizer of a run or a checkpoint. Raises UserError where it has none."""
-    tokenizer = Initial("", path).tokenizer()
+    if Path(path).name == OTHER_TOKENIZER:
+        return saved.load(path)
+    try:
+        tokenizer = Initial("", path).tokenizer()
+    except UserError as error:
+        raise UserError(
+            f"the network has a model from {path}, whose tokenizer cannot be read ({error}); put "
+            f"its folder back, or copy its tokenizer into the run as {OTHER_TOKENIZER}"
+        ) from None
     if tokenizer is None:
         raise UserError(f"{path} has no tokenizer; name the run or the checkpoint of a model")
     return tokenizer

@@ -362,6 +362,7 @@ def _keep(config: Experiment, workdir: Path, corpus: Corpus, init: Initials) -> 
             workdirs.write(workdir, longer.went_back(workdir, record), config)
         if not (workdir / "tokenizer").exists():
             workdirs.copy_folder(corpus.dir / "tokenizer", workdir / "tokenizer")
+        config.system.examples.save(workdir)
         if first and (sentence := init.sentence()) is not None:
             sentence_export.write(workdir / workdirs.SENTENCE, sentence)
     working.push(workdir)
