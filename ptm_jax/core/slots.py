@@ -22,7 +22,6 @@ inherited attribute as the default of its field.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ptm_jax.core.fields import Field
@@ -139,13 +138,6 @@ class Examples(Slot):
     def rows(self, block: Any, *, length: int, vocab: Vocab, rng: Any) -> Mapping[str, Any]:
         """Returns {field: [R, ...]} of the rows of a block."""
         raise NotImplementedError
-
-    def save(self, folder: Path) -> None:
-        """Writes what it reads besides the data, as another tokenizer, into the folder of a run."""
-
-    def within(self, folder: Path) -> Examples:
-        """Returns a copy that reads what `save` wrote there."""
-        return self
 
 
 class Corruption(Slot):

@@ -25,7 +25,7 @@ from ptm_jax.convert.libraries.sentence_folder import (
 )
 from ptm_jax.convert.records import record_with
 from ptm_jax.convert.words import static_folder, wordfiles
-from ptm_jax.core import facts, slots, spec
+from ptm_jax.core import facts, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten, unflatten
 from ptm_jax.core.precision import Compute, Precision
@@ -43,6 +43,7 @@ from ptm_jax.inference.words.topic_models import TopicModel, is_topics
 from ptm_jax.inference.words.word_vectors import WordVectors
 from ptm_jax.runs.run import Run
 from ptm_jax.training.hosts import devices
+from ptm_jax.training.start import other_files
 from ptm_jax.training.workdirs import SENTENCE
 
 OPEN_SLOTS = ("examples", "corruption", "objective", "recipe", "tokenizer")
@@ -225,8 +226,8 @@ def _network(request: Request, system: System | None, stored: Stored | Pretraine
     if isinstance(model.module.encoder, trained_words.TABLES) and model.tokenizer is not None:
         return _vectors(model, run)
     system = facts.known(system, stored.tokenizer)
-    if isinstance(system.examples, slots.Examples):  # not a record of an unknown class
-        system = dataclasses.replace(system, examples=system.examples.within(run.folder))
+    examples = other_files.within(system.examples, run.folder)
+    system = dataclasses.replace(system, examples=examples)
     if run.exists and any(facts.lacks(tower.encoder) for tower in system.towers.values()):
         system = dataclasses.replace(system, towers=facts.fill(system.towers, run.corpus))
     return dataclasses.replace(model, system=system)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ptm_jax.convert import checkpoint
 from ptm_jax.convert.libraries import sentence_export, sentence_folder
-from ptm_jax.core import paths, slots, spec
+from ptm_jax.core import paths, spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.spec.own_code import made_here, remember, sources_of
 from ptm_jax.core.types import Params
@@ -22,7 +22,7 @@ from ptm_jax.data.stores import working
 from ptm_jax.runs.run import Run
 from ptm_jax.training import workdirs
 from ptm_jax.training.checkpoints import Checkpoints
-from ptm_jax.training.start import init_models
+from ptm_jax.training.start import init_models, other_files
 
 if TYPE_CHECKING:
     from ptm_jax.data.tokenizers.tokenizing import Tokenizer
@@ -88,8 +88,7 @@ def save(out: str | os.PathLike, model: Any) -> Run:
     record = {"config": {"system": spec.to_json(system)}, "published": dict(model.published)}
     sources = sources_of(system, Path(out))
     run = _kept(out, model, {**record, "own": sources} if sources else record)
-    if isinstance(system.examples, slots.Examples):
-        system.examples.save(run.folder)
+    other_files.save(system.examples, run.folder)
     return run
 
 

@@ -18,6 +18,7 @@ from ptm_jax.tasks.formats.tabular import Source
 from ptm_jax.tasks.formats.targets import Targets, Written
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples, halves
 from ptm_jax.training.start.init_models import Initial
+from ptm_jax.training.start.other_files import ReadsOthers
 from ptm_jax.training.workdirs import OTHER_TOKENIZER
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TranslationPairs(Targets):
+class TranslationPairs(Targets, ReadsOthers):
     """Rows of a sentence and its translation (`Targets` has the fields of a row).
 
     The data are `language:de-en=PATH`, from the first language to the second
@@ -138,7 +139,7 @@ class TranslationPairs(Targets):
         if self.bert and not (folder / OTHER_TOKENIZER).exists():
             _tokenizer_of(self.bert).save(folder / OTHER_TOKENIZER)
 
-    def within(self, folder: Path) -> TaskExamples:
+    def within(self, folder: Path) -> Examples:
         copy = folder / OTHER_TOKENIZER
         if not self.bert or not copy.is_dir():
             return self

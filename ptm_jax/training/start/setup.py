@@ -31,7 +31,7 @@ from ptm_jax.data.tokenizers import vocabularies
 from ptm_jax.training import workdirs
 from ptm_jax.training.hosts import group
 from ptm_jax.training.logs import console
-from ptm_jax.training.start import differing, initial, longer
+from ptm_jax.training.start import differing, initial, longer, other_files
 from ptm_jax.training.start.init_models import Initials, opened
 from ptm_jax.training.steps import building
 from ptm_jax.training.steps.step import program
@@ -362,7 +362,7 @@ def _keep(config: Experiment, workdir: Path, corpus: Corpus, init: Initials) -> 
             workdirs.write(workdir, longer.went_back(workdir, record), config)
         if not (workdir / "tokenizer").exists():
             workdirs.copy_folder(corpus.dir / "tokenizer", workdir / "tokenizer")
-        config.system.examples.save(workdir)
+        other_files.save(config.system.examples, workdir)
         if first and (sentence := init.sentence()) is not None:
             sentence_export.write(workdir / workdirs.SENTENCE, sentence)
     working.push(workdir)
