@@ -125,7 +125,7 @@ def test_every_tower_may_begin_with_a_model_of_its_own(teacher, tmp_path):
         ((("student", "{model}"),), "the tower 'teacher' of tiny is never trained"),
         (
             (("techer", "{model}"),),
-            "init=techer=.* names no tower of tiny; it has: student, teacher.* 'teacher'",
+            "init=techer=.* names no tower or part of tiny; it has: student, teacher.* 'teacher'",
         ),
         (
             (("teacher", "{model}"), ("student/encodr", "{model}")),
