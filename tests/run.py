@@ -3,6 +3,7 @@
     python tests/run.py                       every part, two at a time
     python tests/run.py tests/nn tests/mesh   these parts
     python tests/run.py --jobs 1 --markers "not full"
+    PTM_TEST_MINUTES=50 python tests/run.py    begins no part after 50 minutes
 
 A part is a folder of tests/, or several short ones. Its process ends with it, so that no test
 depends on the number of programs that other folders compiled. Every part runs, whatever became of
@@ -29,8 +30,9 @@ from support import compiled_once
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKERS = "full and not training"
-OPTIMISED = ("tests/systems", "tests/training", "tests/bench", "tests/convert/test_minilm.py")
-"""Parts that compute for longer than they compile: XLA optimises their programs."""
+OPTIMISED = ("tests/bench", "tests/convert/test_minilm.py")
+"""Parts that compute for longer than they compile: XLA optimises their programs, as it does those
+of the trainings."""
 BEAM = ("tests/data/corpora/test_pipeline.py", "tests/inference/test_beam_predictions.py")
 """Need the packages of .venv/beam, which other tests must not see."""
 FIRST = (
@@ -52,6 +54,9 @@ TOGETHER = (
 """Short folders that are one part: a process imports and compiles once what all of them need."""
 LIMIT = 40 * 60
 """Seconds after which a part is killed."""
+LAST = "PTM_TEST_MINUTES"
+"""Minutes after which no part begins, for a machine that must be free at a certain time. The last
+lines name the parts that did not run; they do not count as failed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,6 +75,7 @@ class Result:
     seconds: float
     cpu: float
     output: str
+    began: bool = True
 
     @property
     def good(self) -> bool:
@@ -80,8 +86,9 @@ class Result:
             r"^(?:=+ )?(\d+ (?:passed|failed|skipped|error).*?)(?: =+)?$", self.output, re.M
         )
         maps = re.search(r"memory maps: at most ([\d,]+)", self.output)
+        word = "ok" if self.good else f"FAILED ({self.status})"
         return (
-            f"{'ok' if self.good else f'FAILED ({self.status})':<12} {self.part.name:<32} "
+            f"{word if self.began else 'NOT RUN':<12} {self.part.name:<32} "
             f"{self.seconds:6.0f} s {self.cpu:6.0f} CPU-s {maps[1] if maps else '-':>7} maps  "
             f"{counts[-1] if counts else 'no tests'}"
         )
@@ -164,6 +171,7 @@ def run_all(chosen: list[Part], command: list[str], jobs: int) -> int:
     for number in range(jobs):
         cores.put(known[number % len(known)])
     begin = time.monotonic()
+    last = begin + 60 * float(os.environ.get(LAST) or "inf")
     with (
         tempfile.TemporaryDirectory(prefix="ptm-programs-") as programs,
         tempfile.TemporaryDirectory(prefix="ptm-libraries-") as libraries,
@@ -179,6 +187,8 @@ def run_all(chosen: list[Part], command: list[str], jobs: int) -> int:
         }
 
         def next_part(part: Part) -> Result:
+            if time.monotonic() > last:
+                return Result(part=part, status=0, seconds=0, cpu=0, output="", began=False)
             core = cores.get()
             try:
                 return run(part, command, environment, core)
@@ -189,6 +199,9 @@ def run_all(chosen: list[Part], command: list[str], jobs: int) -> int:
     print(f"\n{len(results)} parts of {' '.join(command[1:])}")
     print("\n".join(result.line() for result in results))
     cpu = sum(result.cpu for result in results) / 60
+    late = ", ".join(result.part.name for result in results if not result.began)
+    if late:
+        print(f"NOT RUN, as {LAST}={os.environ[LAST]} was over: {late}")
     bad = " ".join(result.part.name for result in results if not result.good) or "none"
     print(f"{time.monotonic() - begin:.0f} s, {cpu:.1f} CPU-minutes; failed: {bad}")
     return 0 if bad == "none" else 1

@@ -33,6 +33,15 @@ def test_a_part_that_hangs_is_killed(monkeypatch, capsys):
     assert capsys.readouterr().out.endswith("failed: hung\n")
 
 
+def test_parts_that_begin_too_late_are_named(monkeypatch, capsys):
+    monkeypatch.setenv(run.LAST, "0.01")
+    first = part("slow", "import time; time.sleep(1); print('1 passed')")
+    assert run.run_all([first, part("late", "raise SystemExit(1)")], [sys.executable, "-c"], 1) == 0
+    lines = capsys.readouterr().out.splitlines()[-4:]
+    assert lines[0].startswith("ok") and lines[1].startswith("NOT RUN")
+    assert lines[2] == "NOT RUN, as PTM_TEST_MINUTES=0.01 was over: late"
+
+
 @pytest.mark.parametrize("together", [(), run.TOGETHER])
 def test_each_test_file_is_in_one_part(together):
     files = {
