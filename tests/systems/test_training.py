@@ -162,7 +162,7 @@ WAITING: tuple[str, ...] = (
     *("gpt_bert", "bert_multilingual", "xlm_clm", "xlm_r", "mbart"),
     *("camembert", "flaubert", "flaubert_large", "finbert", "bertje", "robbert", "rubert"),
     *("slavic_bert", "arabert", "bert_japanese", "bert_japanese_char", "bert_japanese_pieces"),
-    *("ulmfit_japanese", "elmo_japanese"),
+    "elmo_japanese",
     *("xmod", "unicoder", "xnlg"),
     *("mass_mt", "xlm_unmt"),
 )
