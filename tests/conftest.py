@@ -256,12 +256,19 @@ def pytest_terminal_summary(terminalreporter):
 def pytest_sessionfinish(session):
     if not session.config.getoption("--write-status") or hasattr(session.config, "workerinput"):
         return
-    from support import commit
+    from support import commit, rewriting
 
-    # Words of tests that did not run this time stay; a test of the catalogue refuses those whose
-    # marker is gone.
-    before = json.loads(STATUS.read_text(encoding="utf8")) if STATUS.exists() else {}
     run = [*commit.today_and_commit()]
+    rewriting.rewrite(STATUS, lambda text: _status(text, run))
+
+
+def _status(text, run):
+    """status.json with the words of this run, [date, commit].
+
+    Words of tests that did not run this time stay; a test of the catalogue refuses those whose
+    marker is gone.
+    """
+    before = json.loads(text or "{}")
     claims = {
         (system, word): earned for system, words in before.items() for word, earned in words.items()
     }
@@ -272,4 +279,4 @@ def pytest_sessionfinish(session):
     ):
         table[system][word] = claims[system, word]
     lines = [f" {json.dumps(system)}: {json.dumps(words)}" for system, words in table.items()]
-    STATUS.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf8")
+    return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -12,14 +12,18 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent)]
 
 from ptm_jax import systems  # noqa: E402
-from support import splitting  # noqa: E402
+from support import rewriting, splitting  # noqa: E402
 
 
 def write(names) -> None:
     """Write the hashes of these systems."""
-    hashes = splitting.hashes() | {name: splitting.digest(name) for name in names}
-    lines = (f"{name} {hashes[name]}\n" for name in systems.names() if name in hashes)
-    splitting.GOLDEN.write_text("".join(lines), encoding="utf8")
+    new = {name: splitting.digest(name) for name in names}
+
+    def change(text):
+        hashes = dict(line.split() for line in text.splitlines()) | new
+        return "".join(f"{name} {hashes[name]}\n" for name in systems.names() if name in hashes)
+
+    rewriting.rewrite(splitting.GOLDEN, change)
 
 
 if __name__ == "__main__":

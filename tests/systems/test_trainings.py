@@ -2,6 +2,8 @@
 
 import ast
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -9,6 +11,7 @@ from ptm_jax import systems
 from ptm_jax.core import spec
 from ptm_jax.systems.survey import rows as survey
 from ptm_jax.systems.survey import trainings
+from support import rewriting
 
 BERT = systems.get("bert_mini")
 
@@ -105,3 +108,14 @@ def test_passes_are_written_and_the_others_stay(monkeypatch, tmp_path):
 def test_each_word_of_a_training_has_an_entry():
     words = {name for name, earned in survey.status().items() if "trains" in earned}
     assert words <= {*trainings.recorded()} <= {*systems.names(), "bert_pairs"}
+
+
+def test_writers_of_one_file_lose_nothing(tmp_path):
+    file = tmp_path / "lines"
+
+    def add(number):
+        rewriting.rewrite(file, lambda text: (time.sleep(0.01), f"{text}{number}\n")[1])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(8)))
+    assert sorted(file.read_text().split()) == [*"01234567"] and [*tmp_path.iterdir()] == [file]
