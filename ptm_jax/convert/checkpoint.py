@@ -199,8 +199,10 @@ def published(
 ) -> tuple[Family, Config, str]:
     """Returns the (family, config, architecture) that describes a system's towers.
 
-    `config` is the config of the import; it is kept if it still describes the towers. Raises
-    UserError if no family matches; the message names the first difference from the nearest family.
+    `config` is the config of the import; it is kept if it still describes the towers. Of several
+    families with the same network (RoBERTa, XLM-R, CamemBERT) the one of the system's paper is
+    taken, else the first. Raises UserError if no family matches; the message names the first
+    difference from the nearest family.
     """
     if config is not None:
         parsed = Config(config)
@@ -209,6 +211,7 @@ def published(
         if _same(family, parsed, architecture, system) is None:
             return family, parsed, architecture
     nearest: list[str] = []
+    matches: list[tuple[Family, Config, str]] = []
     full = pruned.whole(system)
     # T5's heads may be narrower than its states: then none is missing.
     described = {name: (system, {}) for name in families.names() if name not in pruned.READERS}
@@ -225,12 +228,18 @@ def published(
                 **family.config(described_system),
                 **more,
             }
-            difference = _same(family, Config(fields), architecture, system)
+            parsed = Config(fields)
+            difference = _same(family, parsed, architecture, system)
         except (UserError, AttributeError, KeyError, TypeError, ValueError):
             continue
         if difference is None:
-            return family, Config(fields), architecture
+            matches.append((family, parsed, architecture))
+            if family.build(parsed, architecture).paper == system.paper:
+                return matches[-1]
+            continue
         nearest.append(f"{name}: {difference}")
+    if matches:
+        return matches[0]
     reason = min(nearest, key=len) if nearest else "none has its heads and layers"
     if full is not None:
         reason = (

@@ -82,7 +82,7 @@ def export(
         if model.tokenizer is not None:
             encoder = model.module.encoder
             typed = encoder.types > 1 and not types_are_words(encoder.embeddings)
-            write_published(model.tokenizer, draft, typed=typed)
+            write_published(model.tokenizer, draft, typed=typed, begin=_begin(model))
         for file in beside:
             shutil.copyfile(file, draft / file.name)
         _with_vectors(draft, model, dtype)
@@ -93,6 +93,13 @@ def export(
             card.card(model, fields, sentence is not None, run), encoding="utf8"
         )
     return [file for file in Path(out).absolute().rglob("*") if file.is_file()]
+
+
+def _begin(model) -> str | None:
+    """Returns the piece before a text in the rows of a model, or None."""
+    name = model.examples.begin
+    number = None if name is None else model.vocab.id(name)
+    return None if number is None else model.tokenizer.piece(number)
 
 
 def _with_vectors(folder: Path, model, dtype: str) -> None:

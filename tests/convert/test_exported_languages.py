@@ -22,7 +22,7 @@ SYSTEMS = {
     "bert_multilingual_mini": "BertForPreTraining",
     "xlm_mini": "XLMWithLMHeadModel",
     "xlm_clm_mini": "XLMWithLMHeadModel",
-    "xlm_r_mini": "RobertaForMaskedLM",
+    "xlm_r_mini": "XLMRobertaForMaskedLM",
     "mbart_mini": "MBartForConditionalGeneration",
     "xmod_mini": "XmodForMaskedLM",
 }
@@ -71,4 +71,9 @@ def test_an_exported_system_of_many_languages_gives_the_same_scores(name, tmp_pa
     for one in (model, again):
         peers.close(one(ids, mask, **ours).logits[real], scores[real], 1e-4, name)
     text = "the king sees the house of the city."
+    if name in ("xlm_mini", "xlm_r_mini"):
+        words = peers.transformers.AutoTokenizer.from_pretrained(out)(text)["input_ids"]
+        edges = [model.vocab.eos if name == "xlm_mini" else model.vocab.bos, model.vocab.eos]
+        assert [words[0], words[-1]] == edges
+        assert words[1:-1] == model.tokenizer.encode(text).tolist()
     assert np.array_equal(model.tokens(text).ids, again.tokens(text).ids)

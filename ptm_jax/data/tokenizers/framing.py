@@ -58,6 +58,13 @@ class Template:
             types.append(np.full(len(tokens[-1]), kind, np.int32))
         return np.concatenate(tokens), np.concatenate(types)
 
+    def beginning(self, piece: str | None) -> Template:
+        """Returns the template with another first piece (None: the same), if it has one."""
+        if piece is None or "$A" in (self.single[0][0], self.pair[0][0]):
+            return self
+        single, pair = (((piece, row[0][1]), *row[1:]) for row in (self.single, self.pair))
+        return Template(single=single, pair=pair)
+
     @property
     def specials(self) -> tuple[str, ...]:
         """The distinct pieces around the texts."""

@@ -169,17 +169,23 @@ def _side(config: Mapping[str, Any], folder: Any) -> Literal["right", "left"] | 
     return side
 
 
-def write_published(tokenizer: Tokenizer, folder: str | Path, *, typed: bool = False) -> None:
+def write_published(
+    tokenizer: Tokenizer, folder: str | Path, *, typed: bool = False, begin: str | None = None
+) -> None:
     """Writes a directory that transformers loads with the same ids.
     It holds the original files, or tokenizer.json and tokenizer_config.json for a tokenizer trained
     here.
 
     typed  whether the model has token types: a tokenizer without a class of its own then names them
            among its outputs, as transformers leaves them out otherwise
+    begin  the piece before a text, if it is another one than in the family (</s> in XLM's text,
+           <s> in transformers' class)
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    files = tokenizer.published.files if tokenizer.published is not None else files_of(tokenizer)
+    files = (
+        tokenizer.published.files if tokenizer.published is not None else files_of(tokenizer, begin)
+    )
     for name, content in files.items():
         (folder / name).write_bytes(content)
     name = "tokenizer_config.json"

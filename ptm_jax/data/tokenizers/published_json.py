@@ -111,9 +111,9 @@ def _steps(normalizer: Any) -> list[Mapping[str, Any]]:
     return [s for n in normalizer.get("normalizers", []) for s in _steps(n)] or [normalizer]
 
 
-def files_of(tokenizer: Tokenizer) -> dict[str, bytes]:
+def files_of(tokenizer: Tokenizer, begin: str | None = None) -> dict[str, bytes]:
     """Returns {name: bytes} of a tokenizer trained here, with its ids.
-    The files are tokenizer.json and tokenizer_config.json."""
+    The files are tokenizer.json and tokenizer_config.json. `begin` as in `write_published`."""
     data = tokenizer._backend.bytes
     backend = (
         Backend.from_str(data.decode())
@@ -131,7 +131,7 @@ def files_of(tokenizer: Tokenizer) -> dict[str, bytes]:
     # A blank before the mask belongs to the filling, as in `fill_mask`.
     mask = None if tokenizer.vocab.mask is None else tokenizer.piece(tokenizer.vocab.mask)
     backend.add_special_tokens([AddedToken(piece, lstrip=piece == mask) for piece in known])
-    frame = tokenizer.template
+    frame = tokenizer.template.beginning(begin)
     if frame.specials:
 
         def parts(items):
