@@ -17,6 +17,7 @@ from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.targets import Written
+from ptm_jax.tasks.formats.taskdata import Remarks
 from ptm_jax.tasks.kinds.base import kind_of
 from ptm_jax.tasks.translation.translation_pairs import TranslationPairs
 
@@ -153,6 +154,19 @@ def test_sources_decide_the_direction(tmp_path):
         pairs.settled([source, turned])
     with pytest.raises(UserError, match="one source, or one to train on and one to hold out"):
         pairs.files([source, str(tmp_path / "t.de")])
+
+
+def test_a_head_of_language_codes_is_no_pair_and_a_table_has_no_language(tmp_path):
+    table, remarks = tmp_path / "t.csv", Remarks()
+    table.write_text("de,en\r\nEin Hund,a dog\r\nde,en\r\n", newline="")
+    read = [(one.source, one.index) for one in TranslationPairs().read(table, remarks)]
+    assert read == [("Ein Hund", 1), ("de", 2)]
+    assert list(remarks) == [
+        f"line of language codes is the head of the table (first at {table}:1)"
+    ]
+    for sources in ([f"language:de-en={table}"], [documents(tmp_path), str(table)]):
+        with pytest.raises(UserError, match="t.csv: a table of two columns, .* without a language"):
+            TranslationPairs().settled(sources)
 
 
 @pytest.mark.status("translation", "matches")

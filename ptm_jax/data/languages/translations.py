@@ -142,7 +142,7 @@ def _aligned(first: Path, second: Path) -> Iterator[Pair]:
         raise broken(
             second,
             f"has {len(sides[1]):,} lines; {first.name} has {len(sides[0]):,}: they are no "
-            "translations line by line",
+            "translations line by line; align them, an empty line on both sides ends a document",
         )
     for number, pair in enumerate(zip(*sides, strict=True), 1):
         filled = [bool(line.strip()) for line in pair]

@@ -16,7 +16,7 @@ from ptm_jax.data.languages import codes, translations
 from ptm_jax.data.tokenizers import saved
 from ptm_jax.tasks.formats.tabular import Source
 from ptm_jax.tasks.formats.targets import Targets, Written
-from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples, halves
+from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples, halves, note
 from ptm_jax.training.start.init_models import Initial
 from ptm_jax.training.start.other_files import ReadsOthers
 from ptm_jax.training.workdirs import OTHER_TOKENIZER
@@ -61,8 +61,9 @@ class TranslationPairs(Targets, ReadsOthers):
             )
 
     def settled(self, sources: Sequence[str]) -> TaskExamples:
-        if not translations.is_source(sources[0]):
+        if not any(str(source).startswith(codes.START) for source in sources):
             return self
+        _check(sources)
         languages = [codes.parsed(source)[0] for source in sources]
         if wrong := [pair for pair in languages if pair != languages[0]]:
             raise UserError(
@@ -81,11 +82,7 @@ class TranslationPairs(Targets, ReadsOthers):
         named = [str(source) for source in sources]
         if not any(source.startswith(codes.START) for source in named):
             return super().files(sources)
-        if len(named) > 2 or not all(map(translations.is_source, named)):
-            raise UserError(
-                "translations are language:de-en=PATH, one source, or one to train on and one to "
-                f"hold out; given {' '.join(named)}"
-            )
+        _check(named)
         for source in named:
             translations.files_of(source)
         if len(named) == 1:
@@ -110,7 +107,11 @@ class TranslationPairs(Targets, ReadsOthers):
     def _pairs(self, path: str, remarks: Remarks | None, labels: bool) -> Iterator[Written | None]:
         """Yields the pairs, and None where a document ends."""
         if not translations.is_source(path):
-            yield from super().read(path, remarks, labels)
+            for number, one in enumerate(super().read(path, remarks, labels)):
+                if number == 0 and _names_languages(one.source, one.target):
+                    note(remarks, "line of language codes is the head of the table", one.place)
+                else:
+                    yield one
             return
         number = 0
         for source, target in translations.pairs(path):
@@ -188,6 +189,29 @@ class TranslationPairs(Targets, ReadsOthers):
 
     def shortened(self, ids: np.ndarray, size: int) -> np.ndarray:
         return ids[-size:] if self.context else ids[:size]
+
+
+def _check(sources: Sequence[str]) -> None:
+    """Raises UserError unless they are translations, one source or two."""
+    named = [str(source) for source in sources]
+    if tables := [source for source in named if source.endswith((".csv", ".tsv"))]:
+        raise UserError(
+            f"{tables[0]}: a table of two columns, source and target, is given without a language, "
+            "alone or with a table to hold out"
+        )
+    if len(named) > 2 or not all(map(translations.is_source, named)):
+        raise UserError(
+            "translations are language:de-en=PATH, one source, or one to train on and one to "
+            f"hold out; given {' '.join(named)}"
+        )
+
+
+def _names_languages(source: str, target: str | None) -> bool:
+    """Returns whether the cells of a row are the codes of two languages."""
+    try:
+        return target is not None and codes.check(source) != codes.check(target)
+    except UserError:
+        return False
 
 
 @functools.lru_cache(maxsize=2)
