@@ -136,6 +136,10 @@ def page(record: dict[str, dict]) -> str:
         "blanks, and in text without blanks those of a segmenter. Losses of different tokenizers "
         "do not compare. One seed; seconds are those of the processor.",
     ]
+    above = [f"`{name}`" for name, row in record.items() if row["loss"] >= row["baseline"]]
+    absent = [f"`{name}`" for name in CONFIGS if name not in record]
+    for words, names in (("Not below the baseline", above), ("Not measured yet", absent)):
+        lines += ["", f"{words}: {', '.join(names)}."] if names else []
     return "\n".join(lines) + "\n"
 
 

@@ -160,7 +160,7 @@ for (
         TRAINS.setdefault(_name, [(unigram(metric), 0.05)])
 WAITING: tuple[str, ...] = (
     *("gpt_bert", "bert_multilingual", "xlm_clm", "xlm_r", "mbart"),
-    *("camembert", "flaubert", "flaubert_large", "finbert", "bertje", "robbert", "rubert"),
+    *("camembert", "flaubert", "flaubert_large", "finbert", "bertje", "robbert"),
     *("slavic_bert", "arabert", "bert_japanese", "bert_japanese_char", "bert_japanese_pieces"),
     "elmo_japanese",
     *("xmod", "unicoder", "xnlg"),
