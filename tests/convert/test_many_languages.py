@@ -38,7 +38,7 @@ def test_numbers_that_are_no_order_are_left_out_and_other_fields_refused():
         "xlm_15": "XLMWithLMHeadModel",
         "xlm_17": "XLMWithLMHeadModel",
         "xlm_clm_mini": "XLMWithLMHeadModel",
-        "xlm_r_mini": "RobertaForMaskedLM",
+        "xlm_r_mini": "XLMRobertaForMaskedLM",
         "bert_multilingual_mini": "BertForPreTraining",
     }.items(),
 )
