@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from ptm_jax.convert import checkpoint, layouts
@@ -45,6 +46,7 @@ def export(
     max_shard_bytes: int = 5_000_000_000,
     run: Run | None = None,
     layout: Layout | None = None,
+    named: Mapping[str, int] = MappingProxyType({}),
 ) -> list[Path]:
     """Writes a model as a Hugging Face directory, atomically, and returns its files.
 
@@ -54,7 +56,7 @@ def export(
     The folder has a model card from the record of `run`. `layout`: "transformers" is the class of
     the head; "sentence-transformers" has its files around an encoder. Default: the latter for an
     encoder from such a folder, and for a classifier on the mean of the states, of which no class
-    exists. Raises UserError.
+    exists. `named` are further fields of config.json. Raises UserError.
     """
     library = layouts.writer_of(model.module)
     if library is not None:
@@ -67,14 +69,14 @@ def export(
         module, params, last = sentence_export.parted(model.module, model.params[model.tower])
         if vector_head(model.module.heads) is not None and run is not None:
             module, params = _with_pooler(module, params, run)
-        named = checkpoint.task_names(
+        task = checkpoint.task_names(
             model.system.objective, model.module.heads, model.examples.labels
         )
         sentence = sentence_export.around(model, last, layout)
         system = dataclasses.replace(model.system, towers={"main": module})
         options = {
             "config": config,
-            "named": named,
+            "named": {**task, **named},
             "dtype": dtype,
             "max_shard_bytes": max_shard_bytes,
         }

@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 import sacrebleu
 
+from ptm_jax import systems
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.languages import translations
 from ptm_jax.data.tokenizers import vocabularies
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.inference.pretrained import Pretrained
+from ptm_jax.inference.text import generating
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.targets import Written
@@ -167,6 +170,19 @@ def test_a_head_of_language_codes_is_no_pair_and_a_table_has_no_language(tmp_pat
     for sources in ([f"language:de-en={table}"], [documents(tmp_path), str(table)]):
         with pytest.raises(UserError, match="t.csv: a table of two columns, .* without a language"):
             TranslationPairs().settled(sources)
+
+
+def test_an_export_names_the_first_token_of_the_training():
+    denoising = systems.get("bart_mini")
+    translating = dataclasses.replace(denoising, corruption=None, examples=TranslationPairs())
+    fields = [
+        generating.start_field(Pretrained(system, {}, None))
+        for system in (denoising, translating, systems.get("bert_mini"))
+    ]
+    vocab = denoising.towers["main"].encoder.embeddings.vocab
+    assert fields == [
+        {"decoder_start_token_id": vocab.eos}, {"decoder_start_token_id": vocab.pad}, {}
+    ]  # fmt: skip
 
 
 @pytest.mark.status("translation", "matches")

@@ -62,6 +62,8 @@ def run(args: Args) -> int:
     from ptm_jax.cli.models import word_tables
     from ptm_jax.convert import hub, layouts
     from ptm_jax.core.errors import UserError
+    from ptm_jax.inference import loading
+    from ptm_jax.inference.text import generating
     from ptm_jax.inference.words.trained_words import is_words
     from ptm_jax.runs import card, publishing, run, writing
 
@@ -90,6 +92,7 @@ def run(args: Args) -> int:
         "max_shard_bytes": int(args.max_shard_gb * 1e9),
         "run": here if here.exists else None,
         "layout": args.layout,
+        "named": generating.start_field(model) if loading.has_encoder(model) else {},
     }
     files = publishing.export(args.out, model, *published, **words)
     names = sorted(file.relative_to(Path(args.out).absolute()).as_posix() for file in files)

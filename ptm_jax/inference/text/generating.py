@@ -200,6 +200,17 @@ def start_of(model: Pretrained, start: int | str | None = None) -> int | Literal
     return known
 
 
+def start_field(model: Pretrained) -> dict[str, int]:
+    """Returns the field of a published config that names the first token of a decoder's answers,
+    where the training decides it and not the network; {} for other models."""
+    if not model.pair or not model.generates or model.module.encoder.start is not None:
+        return {}
+    try:
+        return {"decoder_start_token_id": int(start_of(model))}
+    except UserError:
+        return {}
+
+
 def _grouped(
     rows: Sequence[np.ndarray], starts: Sequence[Any], size: int
 ) -> list[tuple[Any, np.ndarray]]:
