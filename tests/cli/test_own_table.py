@@ -200,6 +200,7 @@ def test_options_of_tables_that_do_not_fit(name, model, tmp_path, capsys):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_python_has_the_same_names(model):
     columns = TABLES["classify"][0]
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

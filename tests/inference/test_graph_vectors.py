@@ -13,7 +13,10 @@ from ptm_jax.tasks import completion
 NAMES = [f"e{n}" for n in range(8)]
 
 
-@pytest.fixture(scope="module", params=["transe_mini", "transh_mini"])
+@pytest.fixture(
+    scope="module",
+    params=["transe_mini", pytest.param("transh_mini", marks=pytest.mark.full)],
+)
 def workdir(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     every = [f"e{n}" for n in range(135)]

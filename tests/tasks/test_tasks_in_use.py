@@ -137,6 +137,7 @@ def test_it_is_evaluated_and_predicts(tagger, tmp_path, capsys):
 TRAIN = "train", "--init", "PUB", "--workdir", "W"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("words", "message"),
     [

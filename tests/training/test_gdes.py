@@ -63,6 +63,7 @@ def gradients():
     return jax.jit(jax.grad(loss), static_argnums=2), params
 
 
+@pytest.mark.full
 def test_the_detection_has_no_gradient_to_the_shared_tables():
     run, params = gradients()
     params = untied(params, TIES, fresh=True)

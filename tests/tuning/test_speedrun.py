@@ -79,6 +79,7 @@ def test_only_the_system_is_the_records():
     assert (config.data, config.heldout, config.seed) == (("pydocs",), 0.02, 0)
 
 
+@pytest.mark.full
 def test_a_network_without_knowledge_has_the_loss_of_the_vocabulary(corpus):
     """All parameters 0: -log(1 / V) for every masked token."""
     system = small(corpus.vocab)
@@ -87,6 +88,7 @@ def test_a_network_without_knowledge_has_the_loss_of_the_vocabulary(corpus):
     assert loss == pytest.approx(math.log(corpus.vocab.size), rel=1e-5)
 
 
+@pytest.mark.full
 def test_masks_and_loss_do_not_depend_on_the_recipe(corpus):
     """Another corruption, batch and length of the record: the same loss of the same parameters."""
     system = small(corpus.vocab)
