@@ -29,6 +29,7 @@ def by_hand(model, source, target):
 
 
 @pytest.mark.full
+@pytest.mark.status("ptm evaluate --task layer_retrieval", "built")
 def test_every_layer_finds_translations_as_in_numpy(tmp_path, monkeypatch):
     model = tiny_models.build("roberta")
     monkeypatch.setattr(layer_retrieval, "load", lambda path: model)
