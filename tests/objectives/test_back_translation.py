@@ -21,8 +21,9 @@ from ptm_jax.inference.decoding.settings import Generation
 from ptm_jax.inference.text import generating
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.objectives.text.seq2seq import Seq2Seq
-from ptm_jax.objectives.translation.back_translation import BackTranslation
+from ptm_jax.objectives.translation.back_translation import BackTranslation, TokenBackTranslation
 from ptm_jax.objectives.translation.scheduled import Points, ScheduledSum
+from ptm_jax.systems.sequence_to_sequence.mbart import mbart
 from ptm_jax.systems.sequence_to_sequence.unsupervised import mass_unmt
 from support import tiny_systems
 from support.tiny_models import bare
@@ -130,6 +131,59 @@ def test_the_gradient_is_the_second_passs_with_the_greedy_translation_as_a_const
     )(params)
     np.testing.assert_array_equal(inside, constants["segment_ids"])
     np.testing.assert_array_equal(np.where(inside, written, 2), constants["input_ids"])
+
+
+@pytest.mark.full
+def test_tokens_of_languages_end_the_source_and_begin_the_target():
+    vocab, width = dataclasses.replace(VOCAB, extra=(38, 39)), 9
+    system = respell(respell(mbart("", 1, 16, 2), Vocab, vocab), Normal, Normal(0.5))
+    system = respell(system, Precision, Precision("float32"))
+    texts = [np.array([6, 20, 31, 12, 9, 1]), np.array([17, 1]), np.zeros(0, int)]
+    mine, wide = np.array([1, 0, 0]), int(1.3 * (width + 1) + 5)
+    batch = {
+        name: np.full((3, width), 2)
+        for name in ("input_ids", "decoder_labels", "decoder_input_ids")
+    }
+    batch |= {"language_ids": mine[:, None] * np.ones((1, width), int), "rows": np.arange(3)}
+    batch["decoder_weights"] = np.zeros((3, width), np.float32)
+    for row, text in enumerate(texts[:2]):
+        size = len(text) + 1
+        batch["decoder_labels"][row, :size] = [*text, 38 + mine[row]]
+        batch["decoder_input_ids"][row, :size] = [38 + mine[row], *text]
+        batch["decoder_weights"][row, :size] = 1
+    batch = jax.tree.map(jnp.asarray, batch)
+    params = jax.jit(lambda: init(system.towers, jax.random.key(3), batch))()
+    towers = bind(system.towers, params)
+    sources, real = np.full((3, wide), 2), np.asarray(batch["decoder_weights"]).astype(int)
+    segments = np.zeros_like(sources)
+    for row, text in enumerate(texts[:2]):
+        options = Generation(max_new_tokens=int(1.3 * (len(text) + 1) + 5) - 1)
+        source, start = np.r_[text, 38 + mine[row]], 39 - int(mine[row])
+        out = decode(towers["main"], [source], options, eos=1, pad=2, start=start)
+        written = [*out.tokens[0, 0, : out.lengths[0, 0] - 1], 1]
+        sources[row, : len(written) + 1], segments[row, : len(written) + 1] = [*written, start], 1
+    second = {
+        "input_ids": sources,
+        "segment_ids": segments,
+        "positions": np.arange(wide) * segments,
+        "decoder_input_ids": batch["decoder_input_ids"],
+        "decoder_segment_ids": real,
+        "decoder_positions": np.arange(width) * real,
+    }
+    second = {name: jnp.asarray(value, jnp.int32) for name, value in second.items()}
+    second |= {name: batch[name] for name in ("rows", "decoder_labels", "decoder_weights")}
+    back, key = TokenBackTranslation(vocab=vocab), jax.random.key(0)
+    text, real_text = back.text(batch)
+    first, inside = jax.jit(
+        lambda: back.translation(towers["main"], text, real_text, mine, 1 - mine)
+    )()
+    written = back.source(first, inside, jnp.asarray(1 - mine))
+    np.testing.assert_array_equal(written["segment_ids"], segments)
+    np.testing.assert_array_equal(written["input_ids"], sources)
+    loss = jax.jit(lambda: back(towers, batch, key))()
+    expected = jax.jit(lambda: Seq2Seq()(towers, second, key))()
+    np.testing.assert_allclose(loss.sum, expected.sum, rtol=1e-5)
+    assert float(loss.weight) == float(expected.weight) == 10
 
 
 def test_answers_have_a_language_of_their_own():

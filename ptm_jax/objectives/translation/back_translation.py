@@ -56,6 +56,8 @@ class BackTranslation(AroundTask):
     grow: float = 1.3
     more: int = 5
 
+    language_field = "decoder_language_ids"
+
     def __post_init__(self):
         if self.languages < 2:
             raise ValueError(f"languages is {self.languages}; a translation needs at least 2")
@@ -70,19 +72,28 @@ class BackTranslation(AroundTask):
 
     def __call__(self, towers: Mapping[str, Tower], batch: Batch, key: Array) -> Loss:
         text, real = self.text(batch)
-        mine = _column(batch.get("decoder_language_ids"), text)
+        mine = _column(batch.get(self.language_field), text)
         other = self._other(mine, batch, key)
         tower = towers[self.tower]
         still = dataclasses.replace(tower, params=jax.lax.stop_gradient(tower.params), train=False)
         written, inside = self.translation(still, text, real, mine, other)
         made = {name: batch[name] for name in ("rows", "step") if name in batch}
-        made |= _source(jax.lax.stop_gradient(written), inside, other)
+        made |= self.source(jax.lax.stop_gradient(written), inside, other)
         made |= {f"decoder_{name}": batch[f"decoder_{name}"] for name in ("labels", "weights")}
-        target = _source(text[:, :-1], real[:, 1:], mine)
+        target = _source(text[:, :-1], batch["decoder_weights"] > 0, mine)
         made |= {f"decoder_{name}": value for name, value in target.items()}
         loss = self.task(towers, made, key)
         metrics = {f"back_{name}": ratio for name, ratio in loss.metrics.items()}
         return dataclasses.replace(loss, metrics=metrics, carry=None)
+
+    def first(self, language: Array) -> Array:
+        """Returns the token before texts of a language, of the shape of `language`."""
+        (begin,) = self.vocab.need(self.begin)
+        return jnp.full_like(language, begin)
+
+    def source(self, text: Array, real: Array, language: Array) -> dict[str, Array]:
+        """Returns the fields of the encoder for texts [B, T] from `first` on."""
+        return _source(text, real, language)
 
     def text(self, batch: Batch) -> tuple[Array, Array]:
         """Returns the texts [B, T+1] from `begin` on, and where they have tokens."""
@@ -98,16 +109,16 @@ class BackTranslation(AroundTask):
 
         text   ids [B, T+1] and where they are `real`; the languages are mine, other [B]
         """
-        (begin,), (end,) = self.vocab.need(self.begin), self.vocab.need("eos")
+        (end,) = self.vocab.need("eos")
         encoder, (rows, longest) = slots.encoder_in(tower.module), text.shape
         limit = self._limits(longest, encoder)[real.sum(1)]
         room = limit_of(self, longest, encoder)
-        start = jnp.full((rows, 1), begin, jnp.int32)
+        start = self.first(other)[:, None]
         first = _source(start, jnp.ones_like(start, bool), other)
         first = {f"decoder_{name}": value for name, value in first.items()}
         cache = encoder.empty_cache(rows, room, longest)
-        encoded = tower(_source(text, real, mine) | first, cache=cache)
-        tokens = jnp.full((rows, room), _pad(self.vocab), jnp.int32).at[:, 0].set(begin)
+        encoded = tower(self.source(text, real, mine) | first, cache=cache)
+        tokens = jnp.full((rows, room), _pad(self.vocab), jnp.int32).at[:, :1].set(start)
         state = Writing(jnp.int32(1), tokens, limit > 1, encoded.cache)
 
         def grown(state: Writing, hidden: Array) -> Writing:
@@ -158,6 +169,40 @@ class BackTranslation(AroundTask):
                 "token by token; take an EncoderDecoder"
             )
         return slots.objective(self.task).refusal(system)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenBackTranslation(BackTranslation):
+    """`BackTranslation` with tokens of languages (Liu et al. 2020, section 5), for the batches of
+    `LanguageTokens`.
+
+    The source x </s> <X> is translated into <Y> y </s>; from the source y </s> <Y> the decoder
+    predicts x </s> <X> after <X>. <X> is `vocab.extra[n]` of the language n of the row
+    (`language_ids`). `begin` is not read.
+    """
+
+    language_field = "language_ids"
+
+    def first(self, language: Array) -> Array:
+        return jnp.take(jnp.asarray(self.vocab.extra, jnp.int32), language, mode="clip")
+
+    def source(self, text: Array, real: Array, language: Array) -> dict[str, Array]:
+        last = jnp.arange(text.shape[1]) == real.sum(1, keepdims=True) - 1
+        ids = jnp.where(last, self.first(language)[:, None], jnp.roll(text, -1, 1))
+        return _source(jnp.where(real, ids, _pad(self.vocab)), real, language)
+
+    def text(self, batch: Batch) -> tuple[Array, Array]:
+        weights = batch["decoder_weights"] > 0
+        inside = weights & jnp.pad(weights[:, 1:], ((0, 0), (0, 1)))
+        ids = jnp.where(inside, batch["decoder_labels"], _pad(self.vocab))
+        start = self.first(_column(batch.get(self.language_field), ids))
+        start = jnp.where(weights[:, 0], start, _pad(self.vocab))[:, None]
+        return jnp.concatenate([start, ids], 1), jnp.concatenate([weights[:, :1], inside], 1)
+
+    def refusal(self, system: System) -> str | None:
+        if not self.vocab.extra:
+            return "this vocabulary has no tokens of languages; prepare the text with --sentinels N"
+        return super().refusal(system)
 
 
 def limit_of(value: BackTranslation, count: int, encoder: slots.Encoder) -> int:
