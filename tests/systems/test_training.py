@@ -161,7 +161,7 @@ for (
 WAITING: tuple[str, ...] = (
     *("gpt_bert", "bert_multilingual", "xlm_clm", "xlm_r", "mbart"),
     *("camembert", "flaubert", "flaubert_large", "finbert", "bertje", "robbert"),
-    *("slavic_bert", "arabert", "bert_japanese", "bert_japanese_char", "bert_japanese_pieces"),
+    *("slavic_bert", "arabert", "bert_japanese", "bert_japanese_char"),
     "elmo_japanese",
     *("xmod", "unicoder", "xnlg"),
     *("mass_mt", "xlm_unmt"),
