@@ -88,7 +88,8 @@ def test_the_cached_gradient_is_the_plain_one_with_dropout(loss, module, params)
     batch = batch_of(absent=(5, 11))  # negatives that their rows lack
     plain = gradient(loss, module, params[0], batch, train=True)
     cached = gradient(Cached(task=loss, parts=4), module, params[0], batch, train=True)
-    assert apart(cached[0], plain[0]) < 1e-6 and apart(cached[1], plain[1]) < 1e-6
+    rounding = 2 * 20 * np.finfo(np.float32).eps  # the losses multiply cosines by 20
+    assert apart(cached[0], plain[0]) < 1e-6 and apart(cached[1], plain[1]) < rounding
 
 
 @pytest.mark.full
