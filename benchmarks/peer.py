@@ -33,9 +33,13 @@ def missing() -> str | None:
     )
 
 
+COMMAND = "-m", "benchmarks.peer"
+"""The arguments of Python that begin the child of `Peer`."""
+
+
 class Peer:
     """A child process for `task` at given sizes. A call runs one unit of a variant and returns its
-    seconds."""
+    seconds. After a failure the next call begins another process."""
 
     def __init__(
         self,
@@ -51,22 +55,23 @@ class Peer:
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_OFFLINE": "1",
         }
+        path = {"PYTHONPATH": os.pathsep.join(paths)}
+        self._environment = {**os.environ, **names, **path, **(environment or {})}
+        self._request = {"task": task, "threads": threads, **sizes}
+        self._start()
+
+    def _start(self) -> None:
         self._errors = tempfile.TemporaryFile()
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.peer"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env={
-                **os.environ,
-                **names,
-                "PYTHONPATH": os.pathsep.join(paths),
-                **(environment or {}),
-            },
-        )
-        self.facts = self._ask({"task": task, "threads": threads, **sizes}, 300)
+            [sys.executable, *COMMAND],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+            env=self._environment,
+        )  # fmt: skip
+        self.facts = self._ask(self._request, 300)
 
     def __call__(self, variant: Mapping[str, Any], limit: float = 600) -> float:
+        if self._errors.closed:
+            self._start()
         return self._ask(variant, limit)["seconds"]
 
     def __enter__(self) -> Peer:

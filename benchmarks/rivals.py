@@ -4,6 +4,7 @@ compilation."""
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -224,12 +225,27 @@ def _try(
                 f"{min(first.values()):.1f} s"
             )
             continue
-        meters[name] = _meter(child, request)
+        meters[name] = _Answers(name, child, request, field.failures)
     found = timing.alternate(meters, rounds, say=say)
     for name, times in found.items():
-        if name != "ours":
+        if name != "ours" and min(times) < math.inf:
             field.meters[name], field.seconds[name] = meters[name], min(times)
 
 
-def _meter(child: peer.Peer, request: Mapping[str, Any]) -> timing.Meter:
-    return lambda: child(request)
+class _Answers:
+    """A meter of a setting. One that fails once is not asked again, and takes for ever: the others
+    are measured all the same."""
+
+    def __init__(self, name: str, child: peer.Peer, request: Mapping[str, Any], failures: list):
+        self._name, self._failures, self._failed = name, failures, False
+        self._call = functools.partial(child, request)
+
+    def __call__(self) -> float:
+        if self._failed:
+            return math.inf
+        try:
+            return self._call()
+        except peer.Failed as error:
+            self._failed = True
+            self._failures.append(f"{self._name}: {error}")
+            return math.inf

@@ -5,10 +5,11 @@ import sys
 
 import pytest
 
-from benchmarks import peer, tokamax_peer
+from benchmarks import peer, rivals, tokamax_peer
 from benchmarks.__main__ import BENCHMARKS, MORE, main
 from benchmarks.rivals import Installed
 from ptm_jax import systems
+from ptm_jax.bench.peers import Field
 from ptm_jax.systems.survey import matrix
 from support.benches import NETWORK, check, measure
 
@@ -132,6 +133,32 @@ def test_a_child_that_fails_is_one_line(monkeypatch):
     monkeypatch.setattr(peer.sys, "executable", "/bin/false")
     with pytest.raises(peer.Failed, match="ended"):
         peer.Peer("step", {}, 1)
+
+
+def test_a_setting_that_stops_answering_leaves_the_others_measured():
+    calls = []
+
+    def child(request, limit=600.0):
+        calls.append(request["precision"])
+        if request["precision"] == "slow" and calls.count("slow") == 3:
+            raise peer.Failed("no answer within 600 s")
+        return 1.5
+
+    field = Field()
+    requests = {name: (child, {"precision": name}) for name in ("fast", "slow")}
+    rivals._try(field, requests, lambda: 1.0, 5, lambda line: None)
+    assert field.failures == ["slow: no answer within 600 s"] and calls.count("slow") == 3
+    assert field.seconds == {"fast": 1.5} and calls.count("fast") == 7
+    assert "slow" not in field.meters
+
+
+def test_a_child_that_was_ended_begins_anew(monkeypatch):
+    echo = "import sys\nfor line in sys.stdin: print('{\"seconds\": 2.0}', flush=True)"
+    monkeypatch.setattr(peer, "COMMAND", ("-c", echo))
+    with peer.Peer("step", {}, 1) as child:
+        assert child({}) == 2.0
+        child.close()
+        assert child({}) == 2.0
 
 
 def test_the_command_lists_and_refuses(capsys):
