@@ -98,6 +98,8 @@ shared: the share of tokens says nothing then.
 """
 VERDICT = """
 
+## What they show
+
 Seed 0 alone, so differences of a few points are noise. German is tagged above one answer by all
 models, French by a few points with eight languages, Chinese and fake English by none. TLM
 brings nothing that one seed shows. 200 German sentences bring far more than 1,200 English ones.

@@ -134,12 +134,12 @@ def page(record: dict[str, dict]) -> str:
         f"packages ({', '.join(packages)}), then its miniature for {STEPS} steps. Loss and unigram "
         "baseline are nats a token on a twentieth of the documents. Words are those between "
         "blanks, and in text without blanks those of a segmenter. Losses of different tokenizers "
-        "do not compare. One seed; seconds are those of the processor.",
+        "do not compare; there is one seed, and seconds are those of the processor.",
     ]
     above = [f"`{name}`" for name, row in record.items() if row["loss"] >= row["baseline"]]
     absent = [f"`{name}`" for name in CONFIGS if name not in record]
     for words, names in (("Not below the baseline", above), ("Not measured yet", absent)):
-        lines += ["", f"{words}: {', '.join(names)}."] if names else []
+        lines += ["", f"- {words}: {', '.join(names)}."] if names else []
     return "\n".join(lines) + "\n"
 
 

@@ -60,9 +60,9 @@ class Args:
     """A workdir or one checkpoint of it, a Hugging Face directory, a name on the Hub, or a file of
     word vectors."""
     task: Annotated[str | None, tyro.conf.arg(metavar="TASK")] = None
-    """fill-mask, generate, classify, tag, entities, qa, embed, similar or search; a task of `ptm
-    list --tasks`, with --input; or FILE.py:NAME, a task of your own (default, for a run on a table
-    of yours: the run's)."""
+    """fill-mask, generate, classify, keywords, tag, entities, qa, embed, similar or search; a task
+    of `ptm list --tasks`, with --input; or FILE.py:NAME, a task of your own (default, for a run on
+    a table of yours: the run's)."""
     text: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()
     """A text; repeat the option for several."""
     pair: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()
