@@ -1,9 +1,9 @@
 """Pieces that two languages share under a model's tokenizer, beside their transfer (row 127).
 
 Pires et al. 2019 (arXiv 1906.01502, section 3) divide the pieces of both texts by those of either;
-Wu and Dredze 2019 (arXiv 1904.09077) count how much of the target text consists of
-pieces of the source, once by different pieces and once by occurrences. K et al. 2020 (arXiv
-1912.07840, section 3.1.1) make all of them 0 by fake English (`data.languages.fake`).
+Wu and Dredze 2019 (arXiv 1904.09077) count how much of the target text consists of pieces of the
+source, once by different pieces and once by occurrences. K et al. 2020 (arXiv 1912.07840, section
+3.1.1) make all of them 0 by fake English (`data.languages.fake`).
 """
 
 from __future__ import annotations
