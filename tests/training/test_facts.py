@@ -22,6 +22,11 @@ from ptm_jax.corruptions.base import maskable
 from ptm_jax.data.corpora import block_records
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.encoders.knowledge.ngram_transformer import NGramTransformer, SummedBlock
+from ptm_jax.encoders.transformer.transformer import transformer
+from ptm_jax.inference.loading import load
+from ptm_jax.knowledge.from_text.ngram_lexicon import NGramLexicon
+from ptm_jax.nn.embeddings.summed import LearnedPositions
 from ptm_jax.runs import heldout
 from ptm_jax.runs.run import Run
 from ptm_jax.statistics.bigrams import Phrases
@@ -182,3 +187,31 @@ def test_a_run_with_facts_resumes_and_is_evaluated(config, prepared, tmp_path):
     assert again.resumed_from == 4 and again.heldout == whole.heldout
     found = heldout.measure(Run.at(tmp_path / "a"), config, prepared, "heldout")
     assert found.metrics["mlm_nll"] == pytest.approx(whole.heldout["mlm_nll"], abs=1e-6)
+
+
+@pytest.mark.full
+def test_a_loaded_run_has_the_facts_of_its_corpus(config, prepared, tmp_path):
+    """The lexicon of a loaded model is that of the corpus, counted anew; a run whose corpus is
+    gone names it in one line."""
+    plain = transformer(
+        vocab=tiny_runs.VOCAB, layers=2, width=16, heads=2, positions=LearnedPositions(size=32)
+    )
+    lexicon = NGramLexicon(size=64, least=2, pmi=0.0)
+    encoder = NGramTransformer(
+        embed=plain.embed,
+        stack=plain.stack.clone(block=SummedBlock(**spec.values_of(plain.stack.block))),
+        ngram_stack=plain.stack.clone(layers=1),
+        lexicon=lexicon,
+        capacity=16,
+    )
+    main = tiny_runs.system.towers["main"].clone(encoder=encoder)
+    system = dataclasses.replace(config.system, towers={"main": main})
+    zen = dataclasses.replace(config, system=system, eval_every=0, save_every=0)
+    train(zen, tmp_path / "run", quiet=True)
+    loaded = load(tmp_path / "run").system.towers["main"].encoder.lexicon
+    counted = facts.fill(lexicon, lambda: prepared)
+    assert loaded == counted and len(loaded.values)
+    away = prepared.dir.rename(tmp_path / "away")
+    with pytest.raises(UserError, match="the corpus of .*run is not in .* any more; put it back"):
+        load(tmp_path / "run")
+    away.rename(prepared.dir)
