@@ -19,7 +19,7 @@ from ptm_jax.adapt.modules.adapters import Houlsby, Pfeiffer
 from ptm_jax.adapt.modules.bert_in_layers import BertFused
 from ptm_jax.adapt.modules.linkers import Linkers
 from ptm_jax.adapt.modules.lora import LoRA
-from ptm_jax.adapt.modules.model_words import ModelWords
+from ptm_jax.adapt.modules.model_words import ModelWords, TargetWords
 from ptm_jax.adapt.modules.pals import PALs
 from ptm_jax.adapt.modules.prefix import Prefix
 from ptm_jax.adapt.modules.representation import Recurrent, Representation
@@ -63,6 +63,7 @@ NAMES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "bert_fused": (BertFused, (227,)),
     "decoder_first": (DecoderFirst, (226,)),
     "model_words": (ModelWords, (225,)),
+    "target_words": (TargetWords, (225,)),
     "concat": (ConcatPooling, (38,)),
     "attentive": (AttentivePooling, (161, 262)),
     "bpt3c": (TruncatedGradient, (38,)),

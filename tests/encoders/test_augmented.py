@@ -1,4 +1,4 @@
-"""Source words from a language model: what the encoder reads, what is trained, what begins."""
+"""Source and target words from a language model: what is read, what is trained, what begins."""
 
 import dataclasses
 
@@ -6,13 +6,16 @@ import jax
 import numpy as np
 import pytest
 
-from ptm_jax.adapt.modules.model_words import ModelWords
+from ptm_jax.adapt.modules.model_words import ModelWords, TargetWords
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.system import adapted
+from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Vocab
 from ptm_jax.encoders.model import Model, distinct
-from ptm_jax.encoders.transformer.augmented import augmented
+from ptm_jax.encoders.transformer.augmented import augmented, target_augmented
 from ptm_jax.encoders.transformer.transformer import transformer
+from ptm_jax.inference.decoding.decode import decode
+from ptm_jax.inference.decoding.settings import Generation
 from ptm_jax.nn.embeddings.summed import LearnedPositions
 from ptm_jax.nn.heads.vocabulary import LMHead
 from ptm_jax.nn.initializers import Normal
@@ -37,6 +40,10 @@ BATCH = {
     "segment_ids": (IDS > 1).astype(np.int32),
     "decoder_input_ids": IDS[:, ::-1].copy(),
 }
+
+
+def causal():
+    return model().clone(direction="causal")
 
 
 def with_(params, path, new):
@@ -91,3 +98,82 @@ def test_the_language_model_is_frozen_unless_it_is_tuned():
     assert ModelWords().trainable("main/encoder/mix/alpha", 0)
     with pytest.raises(UserError, match="reads another model; give both, as --init main=MODEL w"):
         adapted(dataclasses.replace(system, towers={"main": main}))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("tuned", [False, True])
+def test_the_decoder_reads_a_projection_of_the_states(tuned):
+    """The network equals a plain one whose decoder has a table of the projections, and a plain
+    decoding of it word by word equals the whole forward pass."""
+    network = distinct(target_augmented(pair(), causal(), tuned=tuned))
+    params = network.init(jax.random.key(0), BATCH)["params"]
+    encoded = network.apply({"params": params}, BATCH)
+    inner = params["decoder"]
+    states = causal().apply({"params": inner["words"]}, {"input_ids": BATCH["decoder_input_ids"]})
+    if tuned:
+        mixed = np.asarray(states.hidden)
+    else:
+        layers = np.asarray(states.layers, np.float64)
+        normal = layers - layers.mean(-1, keepdims=True)
+        mixed = (normal / np.sqrt((normal**2).mean(-1, keepdims=True) + 1e-12)).mean(0)
+    dense = inner["embed"]["expand"]["states"]
+    vectors = mixed @ np.asarray(dense["kernel"]) + np.asarray(dense["bias"])
+    table = np.array(params["encoder"]["embed"]["token"])
+    table[BATCH["decoder_input_ids"].reshape(-1)] = vectors.reshape(-1, 8)
+    source = distinct(pair()).encoder.apply(
+        {"params": params["encoder"]}, {k: BATCH[k] for k in ("input_ids", "segment_ids")}
+    )
+    plain = {name: part for name, part in inner.items() if name not in ("words", "mix")}
+    plain["embed"] = {name: part for name, part in inner["embed"].items() if name != "expand"}
+    wanted = (
+        distinct(pair())
+        .decoder.apply(
+            {"params": plain},
+            {"input_ids": BATCH["decoder_input_ids"]},
+            source=source.hidden,
+            source_segments=BATCH["segment_ids"],
+            table=table,
+        )
+        .hidden
+    )
+    assert np.allclose(encoded.hidden, wanted, atol=1e-5)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("beams", [1, 3])
+def test_target_words_are_read_as_they_are_written(beams):
+    module = Model(encoder=target_augmented(pair(), causal(), tuned=False), heads={"lm": LMHead()})
+    params = distinct(module.encoder).init(jax.random.key(0), BATCH)["params"]
+    tower = Tower(module, {"encoder": params})
+    kind = {"strategy": "beam", "beams": 3, "length_penalty": 0.0} if beams > 1 else {}
+    options = Generation(max_new_tokens=4, **kind)
+    sources = [row[row > 1] for row in IDS]
+    written = decode(tower, sources, options, start=2)
+    ids = np.concatenate([np.full((2, 1), 2), written.tokens[:, 0, :-1]], 1).astype(np.int32)
+    encoded = tower({**BATCH, "decoder_input_ids": ids, "decoder_segment_ids": np.ones_like(ids)})
+    scores = jax.nn.log_softmax(tower.head("lm", encoded.hidden).logits(), -1)
+    chosen = np.take_along_axis(np.asarray(scores), written.tokens[:, 0, :, None], -1)[..., 0]
+    if beams == 1:
+        assert np.array_equal(scores.argmax(-1), written.tokens[:, 0])
+    assert np.allclose(chosen.sum(-1), written.scores[:, 0], atol=1e-4)
+
+
+@pytest.mark.status("target_words", "built")
+def test_a_model_of_target_words_is_causal_and_frozen_unless_it_is_tuned():
+    main = Model(encoder=pair(), heads={"lm": LMHead()})
+    parent = get("xlm_translation_mini")
+
+    def system(words):
+        towers = {"main": main, "target_words": Model(encoder=words, heads={})}
+        return dataclasses.replace(parent, towers=towers, adapt=(TargetWords(),))
+
+    work = adapted(system(causal()))
+    assert list(work.towers) == ["main"]
+    assert work.towers["main"].encoder.decoder.words == causal()
+    path = "main/encoder/decoder/words/stack/block/ffn/up/kernel"
+    assert not TargetWords().trainable(path, 0) and TargetWords(kind="tuned").trainable(path, 0)
+    assert TargetWords().trainable("main/encoder/decoder/mix/alpha", 0)
+    with pytest.raises(UserError, match="reads the words to come; give a causal Transformer"):
+        adapted(system(model()))
+    with pytest.raises(UserError, match="give both, as --init main=MODEL target_words=LM"):
+        adapted(dataclasses.replace(system(model()), towers={"main": main}))

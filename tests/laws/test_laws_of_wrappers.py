@@ -44,8 +44,8 @@ MORE = {
     "top": "mix(top=2)",
 }
 ELSEWHERE = {
-    "bert_fused", "model_words", "linkers", "matryoshka", "layer_matryoshka", "grad_cache",
-    "taught",
+    "bert_fused", "model_words", "target_words", "linkers", "matryoshka", "layer_matryoshka",
+    "grad_cache", "taught",
 }  # fmt: skip
 """Of encoder-decoders: tests/encoders/test_bert_fused.py and test_augmented.py; of linkers:
 tests/adapt/test_linkers.py; of the losses of sentence encoders, which have no parameters:

@@ -1,4 +1,4 @@
-"""Source words of a translation model from a language model: `--init main=RUN words=LM`."""
+"""Words of a translation model from a language model: `--init main=RUN words=LM`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 from typing import TYPE_CHECKING, Any, Literal
 
 from ptm_jax.core import slots
-from ptm_jax.encoders.transformer.augmented import augmented
+from ptm_jax.encoders.transformer.augmented import augmented, target_augmented
 
 if TYPE_CHECKING:
     from ptm_jax.core.system import System
     from ptm_jax.core.types import Step
 
-WORDS = "words"
+WORDS, TARGET_WORDS = "words", "target_words"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,24 +26,39 @@ class ModelWords(slots.Wrapper):
     kind    "mixed": the language model is frozen, and a trained mean of its normalised layers is
             read (ELMo); "tuned": its last states are read, and it is trained too
 
-    Deviations: the rate of the language model is that of the run (`rates` lowers it); there is no
-    decoder that reads states of a language model.
+    Deviation: the rate of the language model is that of the run (`rates` lowers it).
     """
 
     kind: Literal["mixed", "tuned"] = "mixed"
     towers: tuple[str, ...] = ("main", WORDS)
 
     owns = r"/encoder/(words|mix)/|/embed/expand/"
+    _augment = staticmethod(augmented)
 
     def rewrite(self, system: System) -> Any:
         """Returns the system with the language model inside the main tower."""
         towers = dict(system.towers)
-        if WORDS not in towers:
-            raise ValueError("it reads another model; give both, as --init main=MODEL words=LM")
-        main, words = towers["main"], towers.pop(WORDS).encoder.without_memory()
-        encoder = augmented(main.encoder, words, tuned=self.kind == "tuned")
+        name = self.towers[-1]
+        if name not in towers:
+            raise ValueError(f"it reads another model; give both, as --init main=MODEL {name}=LM")
+        main, words = towers["main"], towers.pop(name).encoder.without_memory()
+        encoder = self._augment(main.encoder, words, tuned=self.kind == "tuned")
         towers["main"] = dataclasses.replace(main, encoder=encoder)
         return dataclasses.replace(system, towers=towers)
 
     def trainable(self, path: str, step: Step) -> bool:
-        return self.kind == "tuned" or not re.search(r"/encoder/words/", path)
+        return self.kind == "tuned" or not re.search(r"/encoder/(decoder/)?words/", path)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TargetWords(ModelWords):
+    """The decoder of a translation model reads the states of the causal model in the tower
+    `target_words`, of the words before and with the one that it reads.
+
+    Edunov et al. 2019, section 2, on the target side. `kind` is that of `ModelWords`.
+    """
+
+    towers: tuple[str, ...] = ("main", TARGET_WORDS)
+
+    owns = r"/encoder/decoder/(words|mix)/|/embed/expand/"
+    _augment = staticmethod(target_augmented)

@@ -47,7 +47,7 @@ from ptm_jax.inference.decoding.settings import (
 from ptm_jax.inference.layerwise import replaced
 from ptm_jax.kernels import thin
 from ptm_jax.kernels.choice import platform
-from ptm_jax.nn.attention.caches import KeyValues
+from ptm_jax.nn.attention.caches import Joined, KeyValues
 from ptm_jax.nn.heads.vocabulary import Readout
 from ptm_jax.nn.stacks import stacks_of
 from ptm_jax.nn.stored_kernels import for_few_rows
@@ -287,7 +287,10 @@ def _by_layer(module: Network, params: Params, cache: Any, rows: int) -> tuple[A
     def parts(part):
         return part.by_layer() if stacked(part) else part
 
-    return params, jax.tree.map(parts, cache, is_leaf=stacked)
+    def ends(part):
+        return stacked(part) or isinstance(part, Joined)
+
+    return params, jax.tree.map(parts, cache, is_leaf=ends)
 
 
 def _word_scores(readout: Any, rows: int) -> Callable[[Array], Array] | None:

@@ -88,6 +88,20 @@ class HeadsFirst:
 
 
 @record
+class Joined:
+    """The cache of a network whose layers a loop over tokens leaves in one stack.
+
+    That network returns the states of its layers, which one cache for each layer does not allow.
+    """
+
+    cache: Any
+
+    def take(self, rows) -> Joined:
+        """Returns the cache of the given rows [R] of the batch."""
+        return Joined(self.cache.take(rows))
+
+
+@record
 class ByLayer:
     """The caches of the layers of a stack, one each.
 
