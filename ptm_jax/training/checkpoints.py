@@ -113,10 +113,11 @@ class Checkpoints:
         return group.current().chosen(self._newest_intact)
 
     def save(
-        self, step: int, state: Any, meta: Mapping[str, Any], *, true: Shapes = AS_STORED
-    ) -> None:
+        self, step: int, state: Any, meta: Mapping[str, Any], *, true: Shapes = AS_STORED,
+        last: bool = False,
+    ) -> None:  # fmt: skip
         """Starts saving a tree of arrays and a JSON object.
-        The arrays may be donated as soon as this returns.
+        The arrays may be donated as soon as this returns; after the `last` save, never.
 
         `true` has the unpadded shapes of padded leaves (`mesh.padding`). The record stores these
         shapes, and a run restores the leaves with the padding of its own mesh.
@@ -137,7 +138,9 @@ class Checkpoints:
             self._sweep()
             self._orbax.save(
                 self.shelf.draft(step),
-                args=_orbax().args.PyTreeSave(paths.unflatten(self._copied(flat))),
+                args=_orbax().args.PyTreeSave(
+                    paths.unflatten(flat if last else self._copied(flat))
+                ),
             )
         self._thread = threading.Thread(
             target=self._finish, args=(step, body), name=f"checkpoint-{step}"

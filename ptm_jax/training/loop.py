@@ -154,8 +154,8 @@ class Training:
         self.log.resume(step)
         return state, meta["position"], step
 
-    def save(self, state: TrainState, position: Mapping[str, Any], done: int) -> None:
-        """Starts saving a checkpoint.
+    def save(self, state: TrainState, position: Mapping, done: int, last: bool = False) -> None:
+        """Starts saving a checkpoint, the `last` one without a copy of the state.
         Raises UserError for a state that is not finite, or if the workdir is no longer there."""
         self.hold.check()
         shared_programs.push(console.say)
@@ -173,7 +173,7 @@ class Training:
             "tokenizer": self.corpus.manifest["tokenizer"]["hash"],
         }
         with self.goodput.losing("saving"):
-            self.checkpoints.save(done, state, meta, true=self.program.padding.true)
+            self.checkpoints.save(done, state, meta, true=self.program.padding.true, last=last)
 
     def evaluate(self, state: TrainState, phase: int, batches: int = 0) -> dict[str, float]:
         """Returns the means of the metrics over the held-out text, or its first `batches`."""
@@ -282,7 +282,7 @@ def _train(run: Training, quiet: bool) -> Result:
         state, done, position = _phases(run, state, done, position, quiet)
         stopped = done < run.recipe.steps
         if done != resumed:
-            run.save(state, position, done)
+            run.save(state, position, done, last=True)
         heldout = {} if stopped else _final(run, state)
         run.checkpoints.wait()
         run.hold.check_complete(done)
