@@ -24,6 +24,7 @@ momentum by 3e-8 if the gradient is clipped.
 from __future__ import annotations
 
 import functools
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -48,6 +49,7 @@ from ptm_jax.core.recipe import (
     Recipe,
     StableAdamW,
 )
+from ptm_jax.kernels.moments import Adam, Inputs, direction, moved, summed
 from ptm_jax.mesh.axes import ParameterAxes
 from ptm_jax.training.updates import clipping, matrices, schedules, spikes
 from ptm_jax.training.updates.freedom import Freedom, along, held
@@ -223,26 +225,22 @@ def _adam(spec: AdamW | StableAdamW | LAMB) -> Rule:
     corrects = not isinstance(spec, AdamW) or spec.bias_correction
 
     def update(g, param, moments, *, decay, axes, t, rate):
-        mu = spec.b1 * moments["mu"] + (1.0 - spec.b1) * g
-        nu = spec.b2 * moments["nu"] + (1.0 - spec.b2) * jnp.square(g)
-        # Scalars are combined first, which leaves one multiplication, one square root and one
-        # division per element.
         first, second = (bias(b, t) if corrects else 1.0 for b in (spec.b1, spec.b2))
-        scale, root = 1.0 / first, jax.lax.rsqrt(jnp.asarray(second, jnp.float32))
-        direction = (
-            scale * mu / (jnp.sqrt(nu) * root + spec.eps) + (spec.weight_decay * decay) * param
-        )
+        adam = Adam(spec.b1, spec.b2, spec.eps, spec.weight_decay * decay, first, second)
+        arrays = Inputs(g, param, moments["mu"], moments["nu"])
         if isinstance(spec, LAMB):
-            size, length = (
-                jnp.sqrt(jnp.sum(jnp.square(x), axes, keepdims=True)) for x in (param, direction)
-            )
+            mu, nu, squares = summed("direction", adam, arrays, axes)
+            size, length = map(jnp.sqrt, squares)
             proper = (size > 0) & (length > 0)
-            direction = jnp.where(proper, size / jnp.where(proper, length, 1.0), 1.0) * direction
+            ratio = jnp.where(proper, size / jnp.where(proper, length, 1.0), 1.0)
+            return ratio * direction(adam, param, mu, nu), {"mu": mu, "nu": nu}
         if isinstance(spec, StableAdamW):
-            share = jnp.square(g) / jnp.maximum(nu / second, spec.eps**2)
-            rms = jnp.sqrt(jnp.mean(share, axes, keepdims=True))
-            direction = direction / jnp.maximum(1.0, rms)
-        return direction, {"mu": mu, "nu": nu}
+            mu, nu, (total,) = summed("share", adam, arrays, axes)
+            rms = jnp.sqrt(total / math.prod(param.shape[axis] for axis in axes))
+            slow = direction(adam, param, mu, nu) / jnp.maximum(1.0, rms)
+            return slow, {"mu": mu, "nu": nu}
+        mu, nu = moved(adam, arrays)
+        return direction(adam, param, mu, nu), {"mu": mu, "nu": nu}
 
     return Rule(zeros("mu", "nu"), update)
 
