@@ -160,9 +160,7 @@ for (
         TRAINS.setdefault(_name, [(unigram(metric), 0.05)])
 WAITING: tuple[str, ...] = (
     *("gpt_bert", "bert_multilingual", "xlm_clm", "xlm_r", "mbart"),
-    *("camembert", "flaubert", "flaubert_large", "finbert", "bertje", "robbert"),
-    *("slavic_bert", "arabert", "bert_japanese", "bert_japanese_char"),
-    "elmo_japanese",
+    *("camembert", "flaubert", "flaubert_large"),
     *("xmod", "unicoder", "xnlg"),
     *("mass_mt", "xlm_unmt", "transformer", "xlm_translation", "xlm"),
     *("ernie", "ernie_2", "zen"),
