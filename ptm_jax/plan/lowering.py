@@ -35,7 +35,7 @@ from ptm_jax.mesh.padding import padding_of, stored
 from ptm_jax.nn.blocks import Stack
 from ptm_jax.training.start import differing
 from ptm_jax.training.steps.building import building
-from ptm_jax.training.steps.step import Program, TrainState, jitted, program
+from ptm_jax.training.steps.step import Program, TrainState, argument, jitted, program
 
 if TYPE_CHECKING:
     from ptm_jax.core.types import Params
@@ -103,7 +103,7 @@ class Step:
         platforms = {device.platform for device in self.mesh.devices.flat}
         here = contextlib.nullcontext() if platforms == {"cpu"} else integers.portable()
         with jax.set_mesh(self.mesh), building(self.config.system), here:
-            return step.lower(self.state, self.batch)
+            return step.lower(self.state, self.batch, argument(self.config.seed))
 
     def held(self) -> dict[str, int]:
         """Returns bytes per device of `parameters` and `optimizer`.

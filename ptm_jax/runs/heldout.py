@@ -67,12 +67,12 @@ def measure(run: Run, config: Experiment, corpus: Corpus, split: str, batches: i
     params, meta, step = run.restore(like=base.state.params, true=base.program.padding.true)
     run.tokenizer(meta)
     phase = meta["position"]["phase"]
-    work = phases.at(phase).program
+    work = phases.at(phase)
     streams = setup.held_out(config, corpus, phase, split)
     with jax.set_mesh(mesh), building(config.system):
-        carry = work.initial_carry(params, setup.example(config, corpus, phase))
+        carry = work.program.initial_carry(params, setup.example(config, corpus, phase))
         metrics, rows = evaluation.of_parts(
-            jax.jit(work.evaluate), params, streams, mesh=mesh, carry=carry, batches=batches
+            work.evaluate, params, streams, mesh=mesh, carry=carry, batches=batches
         )
     return Measured(step, rows, metrics)
 

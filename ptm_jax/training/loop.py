@@ -53,7 +53,7 @@ from ptm_jax.training.start.init_models import opened
 from ptm_jax.training.steps import fitting, flops
 from ptm_jax.training.steps.building import building
 from ptm_jax.training.steps.phase_work import Phases
-from ptm_jax.training.steps.step import TrainState, jitted
+from ptm_jax.training.steps.step import TrainState, argument, jitted, jitted_init
 from ptm_jax.training.updates import schedules, spikes
 
 Callback = Callable[[int, str, Mapping[str, float]], Any]
@@ -81,7 +81,7 @@ class Training:
         self.init = opened(config.init)
         config, corpus = setup.begin(config, workdir, progress, self.init)
         self.config, self.corpus = config, corpus
-        self.recipe = config.system.recipe
+        self.recipe, self.seed = config.system.recipe, argument(config.seed)
         self.phases = Phases(config, self.mesh, functools.partial(setup.example, config, corpus))
         self.program, self.abstract = self.phases.base.program, self.phases.base.state
         self._per_token = {}
@@ -131,7 +131,7 @@ class Training:
         if self.checkpoints.steps():
             console.say(f"no checkpoint in {self.workdir} is whole; starting again from step 0")
         with jax.set_mesh(self.mesh):
-            init = jax.jit(self.program.init, out_shardings=self.shardings)
+            init = jitted_init(self.program, self.shardings)
             state = init(setup.example(self.config, self.corpus))
             if self.config.init is not None:
                 begun = initial.begun(
@@ -215,7 +215,8 @@ class Training:
 
         rows, readings = self.recipe.phases[phase].batch, self.config.system.examples.readings
         parts = fitting.parts_of(self.recipe, rows, self.parts.get(shapes), readings, self.mesh)
-        step, used = fitting.compiled(make, state, batch, parts, fitting.room_of(self.mesh))
+        arguments = (state, batch, self.seed)
+        step, used = fitting.compiled(make, arguments, parts, fitting.room_of(self.mesh))
         if used > self.recipe.accumulate:
             self.parts[shapes] = used
         return step
@@ -357,7 +358,7 @@ def _steps(run, state, done, end, phase, *, stream, bar):
                 shared_programs.push(console.say)
             clock += time.perf_counter() - began
         with run.profiler.step(done):
-            state, metrics = compiled[shapes](state, batch)
+            state, metrics = compiled[shapes](state, batch, run.seed)
         if crowded:  # two concurrent steps would compete for threads and deadlock
             jax.block_until_ready(metrics)
         done, since = done + 1, since + 1

@@ -21,7 +21,7 @@ class Step:
     def __init__(self, parts, limit):
         self.parts, self.limit = parts, limit
 
-    def lower(self, state, batch):
+    def lower(self, state, batch, seed):
         return self
 
     def compile(self):
@@ -47,7 +47,7 @@ def test_the_fewest_micro_batches_that_fit(room, limit, parts, capsys):
         Recipe(lr=1.0, phases=(Phase(steps=1, batch=24, length=8),)), 24, None, 1, rules.make_mesh()
     )
     assert numbers == [1, 2, 3, 4, 6, 8, 12, 24]
-    made, found = fitting.compiled(lambda n: Step(n, limit), None, BATCH, numbers, room)
+    made, found = fitting.compiled(lambda n: Step(n, limit), (None, BATCH, 0), numbers, room)
     line = capsys.readouterr().err
     assert found == made.parts and found >= parts and (found == parts or limit == 40)
     assert (line == "") == (parts == 1)

@@ -70,6 +70,23 @@ def test_the_log_of_a_run(whole):
 
 
 @pytest.mark.full
+def test_a_second_seed_compiles_nothing(text, tmp_path, monkeypatch):
+    """Each new program would be a new file of the cache."""
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    with tiny.compiling(tmp_path / "programs") as folder:
+        made = []
+        for seed in (0, 1):
+            words = ["--data", text, "--workdir", tmp_path / f"run_{seed}"]
+            assert ptm("train", tiny.FILE, *words, "--set", *tiny.SMALL, f"seed={seed}") == 0
+            made.append({path.name for path in folder.glob("*-cache")})
+    assert made[0] == made[1] and {"jit_step", "jit_init", "jit_evaluate"} <= {
+        name.rsplit("-", 2)[0] for name in made[0]
+    }
+    losses = [tiny.metrics(tmp_path / f"run_{seed}")[0]["values"]["loss"] for seed in (0, 1)]
+    assert losses[0] != losses[1]
+
+
+@pytest.mark.full
 @pytest.mark.parametrize(
     "step", [11, 88, *(pytest.param(n, marks=pytest.mark.full) for n in (22, 55, 66, 77))]
 )

@@ -19,7 +19,7 @@ from ptm_jax.core.types import Encoded, Vocab
 from ptm_jax.objectives.text.language import MLM
 from ptm_jax.systems.transformers.bert_gpt import bert
 from ptm_jax.training.steps.flops import flops
-from ptm_jax.training.steps.step import program
+from ptm_jax.training.steps.step import argument, jitted, jitted_init, program
 from support.tiny_runs import compiling
 
 VOCAB = Vocab(size=200, pad=0, unk=1, cls=2, sep=3, mask=4)
@@ -111,6 +111,19 @@ def test_a_seed_gives_the_same_bits_and_another_one_does_not(once):
     assert bits(again[3][0]) == bits(once[3][0])
     assert distance(other[0][0].params, once[0][0].params)[0] > 0.01
     assert float(other[1][1]["loss"].value().sum()) != float(once[1][1]["loss"].value().sum())
+
+
+@pytest.mark.full
+def test_a_seed_that_is_an_argument_draws_the_bits_of_a_constant():
+    """For the largest seed too, whose number has a bit less than an int32."""
+    for seed in (3, 2**31 - 1):
+        state, constant = steps(tiny(), BATCHES[:1], seed=seed)
+        work = program(tiny(), 0)  # the argument decides
+        begun = jitted_init(dataclasses.replace(work, seed=seed), None)(BATCHES[0])
+        assert bits(begun) == bits(state[0])
+        after, metrics = jitted(work, None, None, 1)(begun, BATCHES[0], argument(seed))
+        assert float(metrics["loss"].sum.sum()) == float(constant[1]["loss"].sum.sum())
+        assert distance(after.params, constant[0].params)[0] < 1e-7  # a compiler fuses otherwise
 
 
 @pytest.mark.full

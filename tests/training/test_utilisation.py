@@ -44,7 +44,7 @@ def test_a_run_counts_the_operations_on_its_real_tokens(tmp_path, monkeypatch):
     monkeypatch.setattr(devices, "utilisation", lambda flops, *_: calls.append(flops))
     run = loop.Training(config, tmp_path / "run")
 
-    def step(state, batch):
+    def step(state, batch, seed):
         tokens = jnp.sum(batch["segment_ids"] > 0)
         return state, {"loss": jnp.ones(()), "grad_norm": jnp.ones(()), "tokens": tokens}
 

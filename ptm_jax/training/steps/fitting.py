@@ -25,19 +25,19 @@ SHARE = 0.9
 
 
 def compiled(
-    step: Callable[[int], Any], state: Any, batch: Any, parts: Sequence[int], room: float | None
+    step: Callable[[int], Any], arguments: Sequence[Any], parts: Sequence[int], room: float | None
 ) -> tuple[Any, int]:
     """Returns (the compiled step, its number of micro-batches).
 
-    step   number of micro-batches -> jitted step
+    step   number of micro-batches -> jitted step; arguments: its state, batch and seed
     parts  the numbers that are possible, ascending: the first that fits is taken, or the last
     room   bytes that the step may use on a device besides state and batch; None: unknown
     """
-    least, batch_rows = parts[0], len(batch["rows"])
+    least, batch_rows = parts[0], len(arguments[1]["rows"])
     while True:
         more = [number for number in parts if number > least]
         try:
-            made = step(least).lower(state, batch).compile()
+            made = step(least).lower(*arguments).compile()
             need = _need(made)
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error) or not more:

@@ -15,7 +15,7 @@ from ptm_jax.core.system import Experiment, in_phase
 from ptm_jax.core.types import Batch
 from ptm_jax.mesh import rules
 from ptm_jax.training.steps.building import building
-from ptm_jax.training.steps.step import Program, TrainState, program
+from ptm_jax.training.steps.step import Program, TrainState, jitted_evaluate, program
 
 if TYPE_CHECKING:
     from ptm_jax.core.types import Params
@@ -65,7 +65,7 @@ class Phases:
         plain = program(system, config.seed)
         with building(system):
             work, state = plain.on(mesh, config.rules, self._batch_of(phase))
-        evaluate = jax.jit(work.evaluate, out_shardings=(rules.replicated(mesh), None))
+        evaluate = jitted_evaluate(work, rules.replicated(mesh))
         return PhaseWork(plain, work, state, evaluate)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 
 from ptm_jax.core import paths, slots, spec
@@ -51,6 +52,7 @@ class TrainState:
 @dataclasses.dataclass(frozen=True)
 class Program:
     """A system with wrapped towers, its optimizer, and the pure functions over them.
+    `seed` is a number, or an argument of the function that is compiled (`jitted`).
     `freedom` decides which parameters are updated, at which steps, and at which rate. `native` is a
     kernel that makes the updates (`training.updates.in_place`). `axes` are the logical axes of the
     parameters, if they are known: an optimizer by role reads them."""
@@ -58,7 +60,7 @@ class Program:
     system: System
     towers: Mapping[str, Any]
     optimizer: Any
-    seed: int
+    seed: int | jax.Array
     freedom: Freedom = Freedom()
     layout: Layout | None = None
     padding: Padding = Padding()
@@ -303,11 +305,39 @@ class Program:
 
 
 def jitted(program: Program, shardings: TrainState, everywhere: Any, accumulate: int) -> Any:
-    """Returns the jitted step.
+    """Returns the jitted step: (state, batch, seed) -> (state, metrics).
     `shardings` belong to the state, which is donated; `everywhere` is the sharding of the
     metrics."""
-    step = functools.partial(program.step, accumulate=accumulate)
+
+    def step(state, batch, seed):
+        return dataclasses.replace(program, seed=seed).step(state, batch, accumulate)
+
     return jax.jit(step, donate_argnums=0, out_shardings=(shardings, everywhere))
+
+
+def jitted_init(program: Program, shardings: TrainState) -> Callable[[Batch], TrainState]:
+    """Returns the jitted `Program.init`. Its compiled program serves every seed."""
+
+    def init(seed, batch):
+        return dataclasses.replace(program, seed=seed).init(batch)
+
+    return functools.partial(jax.jit(init, out_shardings=shardings), argument(program.seed))
+
+
+def jitted_evaluate(program: Program, everywhere: Any) -> Callable[..., tuple[dict[str, Any], Any]]:
+    """Returns the jitted `Program.evaluate`. Its compiled program serves every seed."""
+
+    def evaluate(seed, params, batch, index, carry=None):
+        return dataclasses.replace(program, seed=seed).evaluate(params, batch, index, carry)
+
+    made = jax.jit(evaluate, out_shardings=(everywhere, None))
+    return functools.partial(made, argument(program.seed))
+
+
+def argument(seed: int) -> np.ndarray:
+    """Returns a seed as an argument of a compiled program: int32, as `jax.random.key` reads a
+    number. The seeds of a study would compile each program anew if they were constants in it."""
+    return np.asarray(seed, np.int32)
 
 
 def program(system: System, seed: int) -> Program:
