@@ -25,6 +25,7 @@ from ptm_jax.objectives.text.seq2seq import Seq2Seq
 from ptm_jax.runs.run import Run
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
+from ptm_jax.tasks.formats.labelled import Labelled
 from ptm_jax.tasks.tables.own_tables import OwnTexts
 from ptm_jax.training import loop
 from ptm_jax.training.start import initial
@@ -235,6 +236,14 @@ def test_a_network_from_scratch_has_the_head_of_the_task_and_its_own_pooling(tmp
     assert (head.labels, head.dropout) == (("O", "B-loc"), 0.0) and isinstance(
         config.system.objective, CRFTagging
     )
+
+
+def test_examples_of_one_row_are_counted_without_the_tokenizer(published, tmp_path, monkeypatch):
+    """They were tokenized here, and again where the corpus is prepared."""
+    data = written(tmp_path / "sst2", count=40, dev=8)
+    monkeypatch.setattr(Labelled, "encode", None)
+    config = finetuning.experiment("sst2", str(published), [str(data)], epochs=2, batch=16)
+    assert config.system.recipe.steps == 2 * 3 and finetuning.per_epoch(config) == 3
 
 
 def test_a_length_beyond_the_position_table_is_refused(published, tmp_path):

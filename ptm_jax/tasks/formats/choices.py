@@ -9,7 +9,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -51,6 +51,8 @@ class Choices(TaskExamples):
     Fields: input_ids, segment_ids, positions, token_type_ids [L] int32, `label` [] int32, equal in
     all rows of a question.
     """
+
+    one_group: ClassVar[bool] = True
 
     format: Literal["copa", "openbookqa", "swag", "race", "jsonl"] = "jsonl"
     choices: int = 2

@@ -76,6 +76,7 @@ class Labelled(TaskExamples, Pairs):
     of formats that mark entities also `mention_places` [2, 30] int32.
     """
 
+    one_group: ClassVar[bool] = True
     fill: ClassVar[Mapping[str, float]] = {"mention_places": -1}
 
     first: tuple[str, ...] = ("sentence", "text")

@@ -240,6 +240,7 @@ class TypedMentions(TaskExamples):
     [1, 30] int32.
     """
 
+    one_group: ClassVar[bool] = True
     mentions: ClassVar[int] = 1
     fill: ClassVar[Mapping[str, float]] = {"mention_places": -1}
 

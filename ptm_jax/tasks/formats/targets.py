@@ -51,6 +51,7 @@ class Targets(TaskExamples, WritesAnswers):
     padding (T5).
     """
 
+    one_group: ClassVar[bool] = True
     outputs: ClassVar[int] = 0
 
     source: tuple[str, ...] = ("document", "source", "article", "text")

@@ -78,6 +78,9 @@ class TaskExamples(slots.Examples):
     )  # prepared data do not depend on it
 
     labelled: ClassVar[bool] = True
+    one_group: ClassVar[bool] = False
+    """Whether each example makes one group of rows (`features`), so that groups are counted without
+    the tokenizer. A long text of other examples is divided into several."""
     mentions: ClassVar[int] = 0
     """Entities that are marked in each text; their tokens are the field `mention_places`
     (`formats.marked.placed`)."""
@@ -174,7 +177,7 @@ class TaskExamples(slots.Examples):
         examples = self.part(self.examples(self.files(sources)["train"]))
         return (
             len(examples)
-            if tokenizer is None
+            if tokenizer is None or self.one_group
             else len(self.features(tokenizer, self.encode(tokenizer, examples), length)[0])
         )
 

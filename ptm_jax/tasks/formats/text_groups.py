@@ -82,6 +82,7 @@ class TextGroups(NamedColumns):
     float32, the numbers of the K - 1 texts after the anchor, equal in all rows of a group.
     """
 
+    one_group: ClassVar[bool] = True
     score_note: ClassVar[str] = " (for the losses of a teacher's scores)"
 
     anchor: tuple[str, ...] = ANCHORS

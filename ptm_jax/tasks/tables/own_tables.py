@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -100,6 +100,8 @@ class OwnLabels(OwnTable, Pairs):
 
     Fields: those of `Labelled`, with `label` [C] float32 in {0, 1}.
     """
+
+    one_group: ClassVar[bool] = True
 
     columns: tuple[str, ...] = ("text",)
     label: tuple[str, ...] = ("labels",)
