@@ -11,10 +11,13 @@ from pyarrow import parquet
 
 import ptm_jax
 from ptm_jax.cli import main
+from ptm_jax.cli.models import predict, predict_tables
+from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference.streams.lines import Source as LineSource
 from ptm_jax.inference.streams.row_formats import Row, Table
 from ptm_jax.inference.uses import Use
+from ptm_jax.systems import get
 from ptm_jax.tasks.formats.tabular import Source
 from ptm_jax.tasks.tables import table_stream
 from ptm_jax.tasks.tables.own_tables import OwnLabels, OwnQuestions, OwnTags, OwnTexts
@@ -177,6 +180,21 @@ def test_texts_need_no_task(run, tmp_path, capsys):
     assert len({*printed}) == 1 and "yes" in printed[0]
     assert main.main(["predict", run]) == 1
     assert "name what to do" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("task", "use"),
+    [
+        ("translation", "generate"), ("sst2", "classify"), ("conll2003", "tag"), ("squad2", "qa"),
+        ("swag", None), ("mnli+rte", None),
+    ],
+)  # fmt: skip
+def test_a_run_on_a_published_task_has_its_use(task, use, tmp_path):
+    record = {"config": {"system": spec.to_json(get("bert_mini"))}}
+    (tmp_path / "config.json").write_text(json.dumps(record))
+    choice = {"task": task, "step": 1, "examples": 1, "metrics": {}, "ended": "done"}
+    (tmp_path / "task.json").write_text(json.dumps(choice))
+    assert predict_tables.use_of(predict.Args(model=str(tmp_path))) == use
 
 
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".json"])

@@ -62,7 +62,7 @@ class Args:
     task: Annotated[str | None, tyro.conf.arg(metavar="TASK")] = None
     """fill-mask, generate, classify, keywords, tag, entities, qa, embed, similar or search; a task
     of `ptm list --tasks`, with --input; or FILE.py:NAME, a task of your own (default, for a run on
-    a table of yours: the run's)."""
+    a table of yours or on a task of texts, as translation: the run's)."""
     text: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()
     """A text; repeat the option for several."""
     pair: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TEXT")] = ()

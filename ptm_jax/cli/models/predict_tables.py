@@ -22,13 +22,25 @@ OF_TEXTS = {
     "answers": "qa",
 }
 """{task of a run on a table: the use of its model on texts}."""
+OF_HEADS = {"classify": "classify", "tag": "tag", "span": "qa", "lm": "generate"}
+"""{head of a published task: the use on texts of a model that was fine-tuned for it}."""
 
 
 def use_of(args: Args) -> str | None:
-    """Returns the use of a run on a table on texts; None where there is none."""
+    """Returns the use on texts of a run on a table or on a published task; None where there is
+    none."""
+    from ptm_jax.runs.run import Run
+    from ptm_jax.tasks.catalogue import catalogue
+    from ptm_jax.tasks.kinds.base import kind_of
     from ptm_jax.tuning import own_data
 
-    return OF_TEXTS.get(own_data.task_of_run(args.model) or "")
+    if (task := own_data.task_of_run(args.model)) is not None:
+        return OF_TEXTS.get(task)
+    run = Run.at(args.model)
+    choice = run.choice() if run.exists else None
+    if choice is None or choice["task"] not in catalogue:
+        return None
+    return OF_HEADS.get(kind_of(catalogue.get(choice["task"]).examples).head)
 
 
 def task_of(args: Args) -> str | None:
