@@ -79,8 +79,7 @@ class TaskExamples(slots.Examples):
 
     labelled: ClassVar[bool] = True
     one_group: ClassVar[bool] = False
-    """Whether each example makes one group of rows (`features`), so that groups are counted without
-    the tokenizer. A long text of other examples is divided into several."""
+    """Whether each example makes one group of rows: they are counted without the tokenizer."""
     mentions: ClassVar[int] = 0
     """Entities that are marked in each text; their tokens are the field `mention_places`
     (`formats.marked.placed`)."""
@@ -175,11 +174,9 @@ class TaskExamples(slots.Examples):
     ) -> int:
         """Returns the number of training examples; with a tokenizer, of their groups of rows."""
         examples = self.part(self.examples(self.files(sources)["train"]))
-        return (
-            len(examples)
-            if tokenizer is None or self.one_group
-            else len(self.features(tokenizer, self.encode(tokenizer, examples), length)[0])
-        )
+        if tokenizer is None or self.one_group:
+            return len(examples)
+        return len(self.features(tokenizer, self.encode(tokenizer, examples), length)[0])
 
     def files(self, sources: Sequence[str]) -> dict[str, Source]:
         """Returns {split: source} of a directory, `tfds:name/config`, a training and a held-out
