@@ -26,6 +26,7 @@ from ptm_jax.inference import head_scores, html_tables, inputs
 from ptm_jax.inference.forward_pass import forward
 from ptm_jax.inference.layerwise import layerwise
 from ptm_jax.inference.outputs import Output
+from ptm_jax.kernels import stored_programs
 from ptm_jax.nn.attention.multihead import with_maps
 from ptm_jax.nn.embeddings.summed import languages_of as languages_of_vectors
 from ptm_jax.nn.heads.task_heads import readings_of
@@ -190,7 +191,8 @@ class ArrayModel:
     def _outputs(self, module, wanted, batch, length: int):
         """Returns {name: output}. Raises UserError if the batch lacks a field of the examples."""
         try:
-            return forward(module, self.head, wanted, self.weights, batch)
+            plan = (module, self.head, wanted)
+            return stored_programs.call(forward, plan, self.weights, batch)
         except KeyError as error:
             if self.examples is not self.system.examples or error.args[0] not in self.examples.spec(
                 length, self.vocab

@@ -17,6 +17,7 @@ import jax
 from ptm_jax.core import cache
 from ptm_jax.kernels import program_cache
 
+ROOM = Path(__file__).parent
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC", "-pthread", "-w")
 
 
@@ -38,6 +39,7 @@ def library(source: Path) -> ctypes.CDLL | str:
 
 
 _registering = threading.Lock()
+_ready: set[tuple[str, str]] = set()
 
 
 def refusal(source: Path, target: str) -> str | None:
@@ -58,7 +60,13 @@ def _registered(source: Path, target: str) -> str | None:
     if isinstance(loaded, str):
         return loaded
     jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(loaded[target]), platform="cpu")
+    _ready.add((os.path.relpath(source, ROOM), target))
     return None
+
+
+def registered() -> list[tuple[str, str]]:
+    """Returns (source relative to this folder, target) of each foreign function of this process."""
+    return sorted(_ready)
 
 
 def _loaded(compiler: str, source: Path) -> ctypes.CDLL:

@@ -41,7 +41,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from ptm_jax.cli import options, target
+from ptm_jax.cli import derived, options, target
 from ptm_jax.cli.models import predict_files, predict_shards, predict_tables
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.inference.uses import Request, Use
@@ -186,10 +186,13 @@ class Args:
 
 def run(args: Args) -> int:
     """Loads the model and prints or writes its results."""
+    # A process that has loaded JAX may have other code than the package's files.
+    folder = None if "jax" in sys.modules else derived.made_folder()
     from ptm_jax.inference.words.trained_words import is_words
-    from ptm_jax.kernels import program_cache
+    from ptm_jax.kernels import program_cache, stored_programs
 
     program_cache.use()
+    stored_programs.use(folder)
     args = dataclasses.replace(args, task=target.task_name(args.task))
     if sharded := predict_shards.asked(args):
         args = predict_shards.named(args)

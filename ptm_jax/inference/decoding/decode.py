@@ -45,7 +45,7 @@ from ptm_jax.inference.decoding.settings import (
     grown_to_the_end,
 )
 from ptm_jax.inference.layerwise import replaced
-from ptm_jax.kernels import thin
+from ptm_jax.kernels import stored_programs, thin
 from ptm_jax.kernels.choice import platform
 from ptm_jax.nn.attention.caches import Joined, KeyValues
 from ptm_jax.nn.heads.vocabulary import Readout
@@ -136,8 +136,9 @@ def decode(
     }
     plan = _Plan(tower.module, options.shape(), head, ends, pad, start, languages)
     key = stream(seed, "generate")
+    arrays = (ids, segments, fields)
     decoded = jax.tree.map(
-        np.asarray, _decode(plan, tower.params, (ids, segments, fields), numbers, key)
+        np.asarray, stored_programs.call(_decode, (plan,), tower.params, arrays, numbers, key)
     )
     cut = (slice(len(prompts)), slice(options.answers))
     return Decoded(

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference import bars, inputs, steady
@@ -23,15 +22,23 @@ from ptm_jax.nn.heads.retrieval.sparse_vector import sparse_head
 from ptm_jax.objectives.sentences.base import HEAD
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix as Matrix
+
     from ptm_jax.inference.pretrained import Pretrained
 
 Tokens = list[np.ndarray]
 """Vectors [tokens, F] of each text."""
-Matrix = scipy.sparse.csr_matrix
 Row = Mapping[str, np.ndarray]
 """The fields of a row of ids."""
 PRODUCTS = 1 << 24
 """Products of tokens that `similarity` has in memory at once."""
+
+
+def _matrix(*content: object, **options: object) -> Matrix:
+    """Returns scipy's matrix, whose import takes longer than that of this package."""
+    from scipy.sparse import csr_matrix
+
+    return csr_matrix(*content, **options)
 
 
 def form_of(model: Pretrained) -> Sparse | Late | None:
@@ -111,16 +118,18 @@ class Sparse(_Form):
 
     def _read(self, rows):
         weights = np.asarray(self._output(rows))[: len(rows)]
-        return (Matrix(row) for row in weights)
+        return (_matrix(row) for row in weights)
 
     def joined(self, vectors):
         if not vectors:
-            return Matrix((0, self.model.vocab.size), dtype=np.float32)
-        return scipy.sparse.vstack(vectors, "csr")
+            return _matrix((0, self.model.vocab.size), dtype=np.float32)
+        from scipy.sparse import vstack
+
+        return vstack(vectors, "csr")
 
     def similarity(self, a: Matrix, b: Matrix) -> np.ndarray:
         """Returns the dot products [n, m] float32."""
-        return (Matrix(a) @ Matrix(b).T).toarray()
+        return (_matrix(a) @ _matrix(b).T).toarray()
 
     def packed(self, vectors: Matrix) -> list[np.ndarray]:
         """Returns a row for each text: the numbers of its words, then their weights, float32."""
@@ -135,7 +144,7 @@ class Sparse(_Form):
         words, weights = (np.concatenate([part[n] for part in parts] or empty) for n in (0, 1))
         ends = np.concatenate([[0], np.cumsum(sizes)])
         shape = (len(rows), self.model.vocab.size)
-        return Matrix((weights, words.astype(np.int32), ends), shape)
+        return _matrix((weights, words.astype(np.int32), ends), shape)
 
     def shown(self, vector: Matrix) -> dict[str, float]:
         """Returns {piece: weight} of a text, the largest weight first."""

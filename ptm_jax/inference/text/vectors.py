@@ -8,11 +8,11 @@ Reimers & Gurevych 2019, arXiv 1908.10084.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-import scipy.sparse
 
 from ptm_jax.convert.libraries.sentence_folder import SIMILARITIES, Dense, Sentence
 from ptm_jax.core.errors import UserError, unknown
@@ -24,6 +24,8 @@ from ptm_jax.inference.retrieval.text_rows import has_pooling, rows_of, settings
 from ptm_jax.nn.heads.text_vector import MODES
 
 if TYPE_CHECKING:
+    import scipy.sparse
+
     from ptm_jax.data.corpora.store import Corpus
     from ptm_jax.inference.pretrained import Pretrained
 
@@ -266,11 +268,17 @@ def _are_vectors(corpus: object) -> bool:
     """Whether a corpus is the result of `encode`."""
     if isinstance(corpus, list):
         return bool(corpus) and isinstance(corpus[0], np.ndarray)
-    return isinstance(corpus, np.ndarray) or scipy.sparse.issparse(corpus)
+    return isinstance(corpus, np.ndarray) or _is_sparse(corpus)
 
 
 def _count(vectors: np.ndarray | list | scipy.sparse.spmatrix) -> int:
-    return vectors.shape[0] if scipy.sparse.issparse(vectors) else len(vectors)
+    return vectors.shape[0] if _is_sparse(vectors) else len(vectors)
+
+
+def _is_sparse(vectors: object) -> bool:
+    """Whether vectors are a matrix of scipy, which takes a third of a second to import: no process
+    has one that has not imported it."""
+    return "scipy.sparse" in sys.modules and sys.modules["scipy.sparse"].issparse(vectors)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

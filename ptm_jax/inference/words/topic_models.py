@@ -13,11 +13,9 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import scipy.sparse
-import scipy.special
 
 from ptm_jax.convert.words import wordfiles
 from ptm_jax.convert.words.wordtable import WordTable
@@ -26,6 +24,9 @@ from ptm_jax.core.reading import broken, read_json
 from ptm_jax.inference import inputs
 from ptm_jax.inference.text.vectors import unit
 from ptm_jax.inference.words.word_vectors import WordVectors
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 FIELDS, ARRAYS = "topics.json", "topics.npz"
 
@@ -183,7 +184,8 @@ class TopicModel(WordVectors):
         """scikit-learn's model with the fitted topics."""
         lda = LDA(**{name: value for name, value in self.fields.items() if name != "kind"})
         model, topics = _allocation(lda), self.arrays["components"]
-        psi = scipy.special.psi
+        from scipy.special import psi
+
         model.components_, model.n_features_in_ = topics, topics.shape[1]
         model.exp_dirichlet_component_ = np.exp(psi(topics) - psi(topics.sum(1, keepdims=True)))
         model.doc_topic_prior_ = 1 / lda.topics if lda.alpha is None else lda.alpha
@@ -242,4 +244,6 @@ def _weighted(
         return counts.log1p().multiply(scales).tocsr()
     weighted = counts.multiply(scales).tocsr()
     lengths = np.sqrt(np.asarray(weighted.multiply(weighted).sum(1)).ravel())
-    return scipy.sparse.diags(1 / np.maximum(lengths, 1e-12)) @ weighted
+    from scipy.sparse import diags
+
+    return diags(1 / np.maximum(lengths, 1e-12)) @ weighted
