@@ -2,9 +2,9 @@
 
 PTM_CACHE is the folder (default: `ptm_jax` in XDG_CACHE_HOME or ~/.cache); PTM_CACHE=off disables
 all caches, and a URL (gs://, s3://) is a place of compiled programs for all hosts, beside the
-default folder. It holds compiled programs (`kernels.program_cache`), compiled graphs
-(`knowledge.graphs.opening`), and what `ptm list`, `ptm show` and the plan of a study print
-(`cli.derived`). Entries may be deleted at any time.
+default folder. It holds compiled programs (`kernels.program_cache`, `kernels.stored_programs`),
+compiled graphs (`knowledge.graphs.opening`), and what `ptm list`, `ptm show` and the plan of a
+study print (`cli.derived`). Entries may be deleted at any time.
 """
 
 from __future__ import annotations

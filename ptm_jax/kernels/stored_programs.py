@@ -89,14 +89,20 @@ def _key(function: Wrapped, plan: Sequence[Any], arguments: Sequence[Any]) -> st
         return None
     settings = {name: str(value) for name, value in jax.config.values.items()}
     settings = {name: text for name, text in settings.items() if "cache" not in name}
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     leaves, tree = jax.tree.flatten(arguments)
     facts = [
         f"{function.__module__}.{function.__qualname__}", spec.to_json(tuple(plan)), str(tree),
         [f"{jax.typeof(leaf)} {jax.typeof(leaf).weak_type}" for leaf in leaves], settings,
-        [jax.device_count(), cores, os.environ.get("XLA_FLAGS"), str(program_cache.folder())],
+        [jax.device_count(), _cores(), os.environ.get("XLA_FLAGS"), str(program_cache.folder())],
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _cores() -> int | None:
+    """Returns the number of cores that this process may use: programs divide their work by it."""
+    with contextlib.suppress(AttributeError):  # a system without affinity
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
 
 
 def _read(path: Path) -> Callable[..., Any] | None:
