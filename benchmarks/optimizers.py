@@ -40,7 +40,7 @@ def updates(optimizer: AdamW | StableAdamW | LAMB) -> Callable[[], None]:
     grads = jax.tree.map(lambda leaf: leaf * 1e-3, params)
 
     def step(params, state, grads):
-        changes, state = built.update(grads, state, params)
+        changes, state = built.update(grads, state, params, placed=True)
         return optimizers.apply(params, changes), state
 
     state = jax.jit(built.init)(params)

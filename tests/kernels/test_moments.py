@@ -41,7 +41,7 @@ def definition(kind, adam, arrays, axes):
 def test_moments_and_sums_are_those_of_the_definition(kind, case):
     shape, axes = SHAPES[case]
     arrays = inputs(shape)
-    assert moments.refusal(Inputs(*map(jnp.asarray, arrays))) is None
+    assert moments.refusal(moments.MOMENTS, Inputs(*map(jnp.asarray, arrays))) is None
     adam = Adam(0.9, 0.999, 1e-6, 0.01, np.float32(1 - 0.9**3), np.float32(SECOND))
     mu, nu, sums = definition(kind, adam, arrays, axes)
     for call in (moments.summed, moments.plain):
@@ -53,10 +53,29 @@ def test_moments_and_sums_are_those_of_the_definition(kind, case):
             np.testing.assert_allclose(ours, theirs, rtol=2e-5 if call is moments.plain else 2e-6)
 
 
+@pytest.mark.parametrize("case", SHAPES)
+def test_an_update_of_adamw_is_that_of_the_definition(case):
+    shape, _ = SHAPES[case]
+    arrays, rate, factor = inputs(shape), np.float32(0.05), np.float32(0.3)
+    adam = Adam(0.9, 0.999, 1e-6, 0.01, np.float32(1 - 0.9**3), np.float32(SECOND))
+    made = jax.jit(lambda arrays: moments.updated(adam, arrays, rate, factor))(arrays)
+    g, param, mu, nu = (np.asarray(x, np.float64) for x in arrays)
+    mu = 0.9 * mu + 0.1 * 0.3 * g
+    nu = 0.999 * nu + 0.001 * (0.3 * g) ** 2
+    way = mu / adam.first / (np.sqrt(nu / adam.second) + 1e-6) + 0.01 * param
+    terms = np.abs(param) + 0.05 * np.abs(way)  # eight roundings of their sum at most
+    assert (np.abs(made.param - (param - 0.05 * way)) <= 8 * 2.0**-24 * terms).all()
+    np.testing.assert_allclose(made.mu, mu, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(made.nu, nu, rtol=1e-6)
+
+
 def test_the_kernel_is_refused_where_it_cannot_compute():
     arrays = Inputs(*map(jnp.asarray, inputs((4,))))
     halves = arrays._replace(param=arrays.param.astype(jnp.bfloat16))
     empty = Inputs(*(x[:0] for x in arrays))
-    assert moments.refusal(halves) == "it computes float32"
-    assert moments.refusal(empty) == "the arrays are empty"
-    assert moments.refusal(arrays) is None
+    assert moments.refusal(moments.MOMENTS, halves) == "it computes float32"
+    assert moments.refusal(moments.MOMENTS, empty) == "the arrays are empty"
+    assert moments.refusal(moments.MOMENTS, arrays) is None
+    adam = Adam(0.9, 0.999, 1e-6, 0.0, 1.0, 1.0)
+    assert moments.updated(adam, halves, 0.1, 1.0) is None
+    assert moments.updated(adam, arrays, jnp.ones((4, 1)), 1.0) is None, "a rate for each layer"

@@ -1,7 +1,7 @@
-// New moments of Adam and two sums of each tensor, in one pass over gradient, parameter and moments.
+// New moments of Adam, with two sums of each tensor or with the new parameters, in one pass over gradient, parameter and moments.
 
 #include "../parts.h"
-#include "../vectors.h"
+#include "../types.h"
 
 namespace ffi = xla::ffi;
 
@@ -51,15 +51,10 @@ static Sums part(const Adam& a, const Arrays& x, int64_t from, int64_t count) {
       first = Vec{}, other = Vec{};
     }
   }
-  if (d < end) {  // zeros at the end add nothing
-    float rows[4][LANES] = {};
-    const float* from_[4] = {x.g, x.param, x.mu, x.nu};
-    for (int i = 0; i < 4; ++i) std::memcpy(rows[i], from_[i] + d, (end - d) * sizeof(float));
-    Vec mu = load(rows[2]), nu = load(rows[3]);
-    at(load(rows[0]), load(rows[1]), mu, nu);
-    store(rows[2], mu), store(rows[3], nu);
-    std::memcpy(x.new_mu + d, rows[2], (end - d) * sizeof(float));
-    std::memcpy(x.new_nu + d, rows[3], (end - d) * sizeof(float));
+  if (int64_t n = end - d; n > 0) {  // zeros at the end add nothing
+    Vec mu = read_some(x.mu + d, n), nu = read_some(x.nu + d, n);
+    at(read_some(x.g + d, n), read_some(x.param + d, n), mu, nu);
+    write_some(x.new_mu + d, mu, n), write_some(x.new_nu + d, nu, n);
   }
   total.first += sum(first), total.second += sum(other);
   return total;
@@ -90,6 +85,63 @@ static ffi::Error moments(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> g, ffi::Bu
   return ffi::Error::Success();
 }
 
+enum Rates { RATE = COUNT, FACTOR, ALL };  // of the step, and of the gradient where it is clipped
+
+// AdamW: param' = param - rate (mu' / (sqrt(nu') + eps) + decay param) with corrected moments.
+static void place(const Adam& a, float rate, float factor, const Arrays& x, float* new_param, int64_t count) {
+  auto at = [&](Vec g, Vec p, Vec& mu, Vec& nu) {
+    g = g * all(factor);
+    mu = all(a.b1) * mu + all(a.rest1) * g;
+    nu = all(a.b2) * nu + all(a.rest2) * (g * g);
+    return p - all(rate) * (all(a.scale) * mu / (root(nu) * all(a.root) + all(a.eps)) + all(a.decay) * p);
+  };
+  across(count,
+         [&](int64_t d) {
+           Vec mu = load(x.mu + d), nu = load(x.nu + d), p = at(load(x.g + d), load(x.param + d), mu, nu);
+           store(new_param + d, p), store(x.new_mu + d, mu), store(x.new_nu + d, nu);
+         },
+         [&](int64_t d, int64_t n) {
+           Vec mu = read_some(x.mu + d, n), nu = read_some(x.nu + d, n);
+           Vec p = at(read_some(x.g + d, n), read_some(x.param + d, n), mu, nu);
+           write_some(new_param + d, p, n), write_some(x.new_mu + d, mu, n), write_some(x.new_nu + d, nu, n);
+         });
+}
+
+static ffi::Error adamw(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> g, ffi::Buffer<ffi::F32> param, ffi::Buffer<ffi::F32> mu,
+                        ffi::Buffer<ffi::F32> nu, ffi::Buffer<ffi::F32> scalars, ffi::ResultBuffer<ffi::F32> new_param,
+                        ffi::ResultBuffer<ffi::F32> new_mu, ffi::ResultBuffer<ffi::F32> new_nu, float b1, float rest1, float b2,
+                        float rest2, float eps, float decay) {
+  const float* s = scalars.typed_data();
+  if (scalars.element_count() != ALL) return ffi::Error::InvalidArgument("expected five scalars");
+  Adam a{0, b1, rest1, b2, rest2, eps, decay, s[SCALE], s[ROOT], s[SECOND]};
+  Arrays x{g.typed_data(), param.typed_data(), mu.typed_data(), nu.typed_data(), new_mu->typed_data(), new_nu->typed_data()};
+  float rate = s[RATE], factor = s[FACTOR], *out = new_param->typed_data();
+  int64_t count = g.element_count();
+  in_turn(pool, (count + NUMBERS - 1) / NUMBERS, [=](int64_t i) {
+    int64_t d = i * NUMBERS;
+    Arrays some{x.g + d, x.param + d, x.mu + d, x.nu + d, x.new_mu + d, x.new_nu + d};
+    place(a, rate, factor, some, out + d, std::min(NUMBERS, count - d));
+  });
+  return ffi::Error::Success();
+}
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(ptm_adamw, adamw,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<ffi::Buffer<ffi::F32>>()
+                                  .Arg<ffi::Buffer<ffi::F32>>()
+                                  .Arg<ffi::Buffer<ffi::F32>>()
+                                  .Arg<ffi::Buffer<ffi::F32>>()
+                                  .Arg<ffi::Buffer<ffi::F32>>()
+                                  .Ret<ffi::Buffer<ffi::F32>>()
+                                  .Ret<ffi::Buffer<ffi::F32>>()
+                                  .Ret<ffi::Buffer<ffi::F32>>()
+                                  .Attr<float>("b1")
+                                  .Attr<float>("rest1")
+                                  .Attr<float>("b2")
+                                  .Attr<float>("rest2")
+                                  .Attr<float>("eps")
+                                  .Attr<float>("decay"));
 XLA_FFI_DEFINE_HANDLER_SYMBOL(ptm_moments, moments,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()

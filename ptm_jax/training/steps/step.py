@@ -188,7 +188,7 @@ class Program:
         grads, seen = self.freedom.parted(held(grads, self.freedom, state.step))
         updates, opt_state = self._optimizer(
             lambda: self._axes(axes_of(self.defined().towers, batch).declared)
-        ).update(grads, opt_state, params)
+        ).update(grads, opt_state, params, placed=True)
         made = spikes.made(state.opt_state, opt_state)
         params = optimizers.apply(params, updates)
         params = paths.map_with_path(

@@ -24,7 +24,6 @@ momentum by 3e-8 if the gradient is clipped.
 from __future__ import annotations
 
 import functools
-import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -49,9 +48,8 @@ from ptm_jax.core.recipe import (
     Recipe,
     StableAdamW,
 )
-from ptm_jax.kernels.moments import Adam, Inputs, direction, moved, summed
 from ptm_jax.mesh.axes import ParameterAxes
-from ptm_jax.training.updates import clipping, matrices, schedules, spikes
+from ptm_jax.training.updates import adam, clipping, matrices, schedules, spikes
 from ptm_jax.training.updates.freedom import Freedom, along, held
 from ptm_jax.training.updates.tensor_rules import Array, ByRole, Moments, Rule, bias, zeros
 
@@ -68,6 +66,12 @@ class Held(NamedTuple):
     live: Array
 
 
+class Placed(NamedTuple):
+    """A parameter after its update, which a kernel has made in place."""
+
+    param: Array
+
+
 def by_role(spec: Optimizer) -> bool:
     """Whether an optimizer has other rules for matrices than for other parameters."""
     return isinstance(rule_of(spec), ByRole)
@@ -75,19 +79,20 @@ def by_role(spec: Optimizer) -> bool:
 
 def build(
     recipe: Recipe, freedom: Freedom | None = None, axes: ParameterAxes | None = None
-) -> optax.GradientTransformation:
+) -> optax.GradientTransformationExtraArgs:
     """Returns the recipe's optimizer over a nested dict of parameters, or its trained part.
 
     `freedom` decides which parameters are updated, when, and at which rate (default: all). `axes`
     are the logical axes of the parameters, which an optimizer by role needs. `update` needs the
-    parameters. `apply` adds the updates to the parameters.
+    parameters. `apply` adds the updates to the parameters. With `placed` an update may be a
+    `Placed`, which only `apply` reads.
     """
     rules = functools.partial(_rules, rule_of(recipe.optimizer), axes or ParameterAxes())
     rate_of = schedules.build(recipe.schedule, recipe.lr, recipe.steps)
     decay_rules = vars(recipe.optimizer).get("decay_rules", ())
     freedom = freedom or Freedom()
 
-    def update(grads, state, params):
+    def update(grads, state, params, placed=False):
         places, flat, step = (
             freedom.places(params),
             paths.flatten(params),
@@ -115,13 +120,12 @@ def build(
             scale = freedom.rate(places[path]) * paths.first_match(recipe.lr_rules, path, 1.0)
             rate_of_leaf = rate * (along(scale, param) if np.ndim(scale) else scale)
             facts = {"decay": decay, "axes": axes, "t": count, "rate": rate_of_leaf}
-            direction, after = _moved(
-                rule[path], grad.astype(jnp.float32) * factors[path], param, before, facts
-            )
+            kernel = placed and live is None and "updates" not in before
+            arrays = grad, param, before
+            update, after = _moved(rule[path], factors[path], arrays, facts, kernel)
             for name, value in after.items():
                 new[name][path] = value if live is None else jnp.where(live, value, before[name])
-            update_of_leaf = (-rate_of_leaf * direction).astype(param.dtype)
-            return update_of_leaf if live is None else Held(update_of_leaf, live)
+            return update if live is None else Held(update, live)
 
         updates = paths.map_with_path(one, grads)
         return updates, {
@@ -130,7 +134,7 @@ def build(
             **{k: paths.unflatten(v) for k, v in new.items()},
         }
 
-    return optax.GradientTransformation(
+    return optax.GradientTransformationExtraArgs(
         functools.partial(_begun, rules, freedom, spikes.begun(recipe)), update
     )
 
@@ -142,12 +146,14 @@ def apply(params: Params, updates: Any) -> Any:
     def add(update, param):
         if update is None:
             return param
+        if isinstance(update, Placed):
+            return update.param
         change, live = update if isinstance(update, Held) else (update, None)
         moved = (param + change).astype(param.dtype)
         return moved if live is None else jnp.where(live, moved, param)
 
     return jax.tree.map(
-        add, updates, params, is_leaf=lambda leaf: leaf is None or isinstance(leaf, Held)
+        add, updates, params, is_leaf=lambda leaf: leaf is None or isinstance(leaf, Held | Placed)
     )
 
 
@@ -191,16 +197,23 @@ def _begun(
 
 
 def _moved(
-    rule: Rule, grad, param, before: Moments, facts: dict[str, Any]
-) -> tuple[Array, Moments]:
-    """Returns (direction, moments) of one tensor.
+    rule: Rule,
+    factor: Array | float,
+    arrays: tuple[Array, Array, Moments],
+    facts: dict[str, Any],
+    kernel: bool,
+) -> tuple[Array | Placed, Moments]:
+    """Returns (update, moments) of one tensor from gradient, parameter and moments.
     Its own number of updates replaces `t` of the facts if it has one."""
+    grad, param, before = arrays
+    if kernel and (made := rule.place(*arrays, factor=factor, **facts)) is not None:
+        return Placed(made[0]), made[1]
+    counted = {"updates": before["updates"] + 1} if "updates" in before else {}
     moments = {name: value for name, value in before.items() if name != "updates"}
-    if "updates" not in before:
-        return rule.update(grad, param, moments, **facts)
-    t = before["updates"] + 1
-    direction, moments = rule.update(grad, param, moments, **{**facts, "t": t})
-    return direction, {**moments, "updates": t}
+    if counted:
+        facts = {**facts, "t": counted["updates"]}
+    direction, moments = rule.update(grad.astype(jnp.float32) * factor, param, moments, **facts)
+    return (-facts["rate"] * direction).astype(param.dtype), {**moments, **counted}
 
 
 def _axes(param, layered: bool) -> tuple[int, ...]:
@@ -216,47 +229,21 @@ def rule_of(spec: object) -> Rule | ByRole:
     )
 
 
-@rule_of.register
-def _adam(spec: AdamW | StableAdamW | LAMB) -> Rule:
-    """Kingma & Ba 2015, Algorithm 1, and Loshchilov & Hutter 2019, Algorithm 2, the decay scaled by
-    the learning rate as in BERT and torch. LAMB: You et al. 2020, Algorithm 2 with phi(z) = z; the
-    ratio is 1 where either norm is 0. StableAdamW: Wortsman et al. 2023, Algorithm 2, which divides
-    the rate of a tensor, and thus its decay."""
-    corrects = not isinstance(spec, AdamW) or spec.bias_correction
-
-    def update(g, param, moments, *, decay, axes, t, rate):
-        first, second = (bias(b, t) if corrects else 1.0 for b in (spec.b1, spec.b2))
-        adam = Adam(spec.b1, spec.b2, spec.eps, spec.weight_decay * decay, first, second)
-        arrays = Inputs(g, param, moments["mu"], moments["nu"])
-        if isinstance(spec, LAMB):
-            mu, nu, squares = summed("direction", adam, arrays, axes)
-            size, length = map(jnp.sqrt, squares)
-            proper = (size > 0) & (length > 0)
-            ratio = jnp.where(proper, size / jnp.where(proper, length, 1.0), 1.0)
-            return ratio * direction(adam, param, mu, nu), {"mu": mu, "nu": nu}
-        if isinstance(spec, StableAdamW):
-            mu, nu, (total,) = summed("share", adam, arrays, axes)
-            rms = jnp.sqrt(total / math.prod(param.shape[axis] for axis in axes))
-            slow = direction(adam, param, mu, nu) / jnp.maximum(1.0, rms)
-            return slow, {"mu": mu, "nu": nu}
-        mu, nu = moved(adam, arrays)
-        return direction(adam, param, mu, nu), {"mu": mu, "nu": nu}
-
-    return Rule(zeros("mu", "nu"), update)
+rule_of.register(AdamW | StableAdamW | LAMB)(adam.rule)
 
 
 @rule_of.register
 def _by_role(spec: Muon | SOAP) -> ByRole:
     """Muon or SOAP for matrices, AdamW for all other parameters (`training.updates.matrices`)."""
     shared = {name: vars(spec)[name] for name in ("b1", "b2", "eps", "weight_decay")}
-    adam = rule_of(AdamW(**shared))
+    plain = adam.rule(AdamW(**shared))
 
     def update(g, param, moments, **facts):
-        direction, moments = adam.update(g, param, moments, **facts)
+        direction, moments = plain.update(g, param, moments, **facts)
         return spec.other_rate * direction, moments
 
     matrix = matrices.muon if isinstance(spec, Muon) else matrices.soap
-    return ByRole(functools.partial(matrix, spec), Rule(adam.init, update))
+    return ByRole(functools.partial(matrix, spec), Rule(plain.init, update))
 
 
 @rule_of.register

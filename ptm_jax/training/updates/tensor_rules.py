@@ -18,10 +18,15 @@ class Rule(NamedTuple):
 
     init(param, axes) -> moments update(grad, param, moments, decay=, axes=, t=, rate=) ->
     (direction, moments); t = 1, 2, ... is float32
+
+    place(grad, param, moments, factor=, decay=, axes=, t=, rate=) -> (param, moments) after an
+    update by -rate times the direction, in one kernel; None where there is none. `factor` is that
+    of the gradient.
     """
 
     init: Callable[[Array, tuple[int, ...]], Moments]
     update: Callable[..., tuple[Array, Moments]]
+    place: Callable[..., tuple[Array, Moments] | None] = lambda *arrays, **facts: None
 
 
 class ByRole(NamedTuple):
