@@ -125,7 +125,9 @@ def _like(inputs: Inputs, count: int) -> list[jax.ShapeDtypeStruct]:
     return [jax.ShapeDtypeStruct(inputs.grad.shape, jnp.float32)] * count
 
 
-def _call(target: str, shapes: Any, aliases: dict[int, int]) -> Callable[..., Any]:
+def _call(
+    target: str, shapes: list[jax.ShapeDtypeStruct], aliases: dict[int, int]
+) -> Callable[..., Any]:
     """Returns the kernel, which writes arguments {number: number of the result} in place."""
     options = {"input_output_aliases": aliases, "vmap_method": "sequential"}
     return jax.ffi.ffi_call(target, shapes, **options)
