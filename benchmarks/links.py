@@ -245,9 +245,10 @@ def page(found: dict[str, Any]) -> str:
             )
     lines += [
         "",
-        "The median of five rounds on the same cores. A query is a triple; of ConvE it is",
+        "The median of five rounds on the same cores; on one core of processor time. A query is a",
+        "triple; of ConvE it is one side of a triple with all entities as candidates.",
     ]
-    return "\n".join([*lines, "one side of a triple with all entities as candidates.", ""])
+    return "\n".join([*lines, ""])
 
 
 def ours(args: Args, corpus: Corpus, model: str, given: Setting) -> Any:
@@ -267,13 +268,19 @@ def ours(args: Args, corpus: Corpus, model: str, given: Setting) -> Any:
     box = [state]
 
     def run(steps: int) -> float:
-        began = time.perf_counter()
+        began = clock()
         for number in range(steps):
             box[0], _ = step(box[0], batches[number % 8])
         jax.block_until_ready(box[0].params)
-        return time.perf_counter() - began
+        return clock() - began
 
     return run
+
+
+def clock() -> float:
+    """Returns the seconds of a clock: on one core of processor time, which other work on the
+    machine does not change."""
+    return time.process_time() if len(os.sched_getaffinity(0)) == 1 else time.perf_counter()
 
 
 def pykeens(args: Args, graph: str, model: str, given: Setting) -> Any:
@@ -304,7 +311,8 @@ def pykeens(args: Args, graph: str, model: str, given: Setting) -> Any:
     common = {"model": made, "triples_factory": factory, "optimizer": optimizer}
     if every:
         training = LCWATrainingLoop(**common)
-        each = -(-len(LCWAInstances.from_triples_factory(factory)) // size)
+        # Its batch normalisation drops the last batch of an epoch.
+        each = len(LCWAInstances.from_triples_factory(factory)) // size
     else:
         training = SLCWATrainingLoop(
             **common, negative_sampler_kwargs={"num_negs_per_pos": args.negatives}
@@ -312,14 +320,14 @@ def pykeens(args: Args, graph: str, model: str, given: Setting) -> Any:
         each = -(-len(rows) // size)
 
     def run(steps: int) -> float:
-        began = time.perf_counter()
+        began = clock()
         epochs = max(1, steps // each)
         training.train(
             triples_factory=factory, num_epochs=epochs, batch_size=size, use_tqdm=False,
             only_size_probing=False,
             use_tqdm_batch=False, clear_optimizer=False,
         )  # fmt: skip
-        return (time.perf_counter() - began) * steps / (epochs * each)
+        return (clock() - began) * steps / (epochs * each)
 
     return run
 

@@ -3,13 +3,21 @@
 import sys
 from pathlib import Path
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from ptm_jax.core.types import Vocab
-from ptm_jax.nn.heads.knowledge.graph_vectors import Convolution, Hyperplanes, Product, Translation
+from ptm_jax.nn.heads.knowledge.graph_vectors import (
+    Convolution,
+    Filters,
+    Hyperplanes,
+    ImageNorm,
+    Product,
+    Translation,
+)
 from ptm_jax.objectives.vectors.vector_traits import Query
 
 B, T, K, D, V = 2, 3, 4, 12, 9
@@ -92,6 +100,32 @@ def test_scores_are_the_formula(name):
     np.testing.assert_allclose(run(c, ids, False), every, rtol=2e-4, atol=2e-5)
     shared = run(c[0], ids[0], False)
     np.testing.assert_allclose(shared[0], every[0], rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "mine, theirs, channels",
+    [
+        (ImageNorm(), nn.LayerNorm(reduction_axes=(-3, -2, -1)), 3),
+        (Filters(4), nn.Conv(4, (3, 3), padding="VALID"), 1),
+    ],
+)
+def test_images_are_those_of_flax(mine, theirs, channels):
+    image = jax.random.normal(jax.random.key(1), (B, T, 4, 5, channels)) + 2
+    tree = theirs.init(jax.random.key(2), image)
+    tree = jax.tree.map(lambda x: x + 0.1 * jnp.arange(1.0, 1 + x.shape[-1]), tree)
+
+    def both(layer):
+        def total(tree, image):
+            return (layer.apply(tree, image) ** 3).sum()
+
+        return layer.apply(tree, image), *jax.grad(total, (0, 1))(tree, image)
+
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-3),
+        both(mine),
+        both(theirs),
+    )
 
 
 def test_a_relation_along_its_normal_is_penalised():

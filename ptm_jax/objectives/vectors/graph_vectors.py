@@ -14,7 +14,7 @@ Candidates are the row's noise, or all entities. A noise entity that is the true
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import jax
@@ -136,8 +136,7 @@ class TripleLoss(InPlace, ScoresTriples):
         h, r, t = jnp.moveaxis(
             encoded.hidden.astype(jnp.float32).reshape(*triples.shape, -1), -2, 0
         )
-        vector_of = {"h": h, "t": t}
-        others = batch["noise_ids"]
+        others, entities = batch["noise_ids"], (h, t)
         if self.candidates == "noise":
             c = _rows(tower, others)
         else:
@@ -146,40 +145,41 @@ class TripleLoss(InPlace, ScoresTriples):
             c = _rows(tower, padded).reshape(-1, h.shape[-1])[: len(others)]
         if self.unit:
             h, t, c = (unit(x) for x in (h, t, c))
-        total, right, count = 0.0, 0.0, 0.0
-        for sides in self._sides(batch, present):
+        sides, twice = self._sides(batch, present)
+        asked, known, links = map(twice, (triples, present, batch.get("links", triples[..., 1])))
 
-            def where(a, b, sides=sides):
-                return jnp.where(sides[..., None] if a.ndim > sides.ndim else sides, a, b)
+        def where(first, second):
+            """first where the head is sought, second where the tail is."""
+            chosen = sides[..., None] if first.ndim > 2 else sides
+            return jnp.where(chosen, twice(first), twice(second))
 
-            x, true, answer = where(t, h), where(h, t), where(triples[..., 0], triples[..., 2])
-            links = batch.get("links", triples[..., 1])
-
-            query = Query(x, r, links, sides, true, answer, paired=True)
-            good, penalty = tower.read(self.head, encoded, {**batch, "scored": query}, key)
-            query = query._replace(candidates=c, ids=others, paired=False)
-            bad, _ = tower.read(self.head, encoded, {**batch, "scored": query}, key)
-            same = answer[..., None] == others[..., None, :]
-            total += jnp.where(
-                present > 0, self._loss(good, bad, same, (triples, sides)), 0.0
-            ).sum()
-            beats = jnp.where(same, 0.0, good[..., None] > bad).sum(-1) / jnp.maximum(
-                (~same).sum(-1), 1
-            )
-            right, count = right + (beats * present).sum(), count + present.sum()
+        true, answer = where(h, t), where(triples[..., 0], triples[..., 2])
+        query = Query(where(t, h), twice(r), links, sides, true, answer, paired=True)
+        good, penalty = tower.read(self.head, encoded, {**batch, "scored": query}, key)
+        query = query._replace(candidates=c, ids=others, paired=False)
+        bad, _ = tower.read(self.head, encoded, {**batch, "scored": query}, key)
+        same = answer[..., None] == others[..., None, :]
+        total = jnp.where(known > 0, self._loss(good, bad, same, (asked, sides)), 0.0).sum()
+        beats = jnp.where(same, 0.0, good[..., None] > bad).sum(-1) / jnp.maximum(
+            (~same).sum(-1), 1
+        )
+        right, count = (beats * known).sum(), known.sum()
+        penalty = penalty[:, : triples.shape[1]]  # of a relation, on whichever side
         each = self.soft * penalty
-        for e in vector_of.values():
+        for e in entities:
             each += self.soft * jax.nn.relu(jnp.square(e).sum(-1) - 1)
         each += self.decay * jnp.square(r).sum(-1)
         metrics = {f"{self.loss}_loss": Ratio(total, count), "ordered": Ratio(right, count)}
         constraints = jnp.where(present > 0, each, 0.0).sum()
         return Loss(jnp.stack([total, constraints]), jnp.stack([count, present.sum()]), metrics)
 
-    def _sides(self, batch: Batch, present: Array) -> Iterator[Array]:
+    def _sides(self, batch: Batch, present: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """Returns the sides of the queries, and the function from triples [B, T, ...] to the
+        triples of the queries: themselves, or [B, 2 T, ...], since both sides are one product."""
         if self.sides == "drawn":
-            yield batch["sides"]
-        else:
-            yield from (jnp.zeros(present.shape, bool), jnp.ones(present.shape, bool))
+            return batch["sides"], lambda x: x
+        heads, tails = jnp.zeros(present.shape, bool), jnp.ones(present.shape, bool)
+        return jnp.concatenate([heads, tails], 1), lambda x: jnp.concatenate([x, x], 1)
 
     def _loss(self, good: Array, bad: Array, same: Array, queries: tuple[Array, Array]) -> Array:
         """Returns the loss of every triple [B, T] from the scores of true entities [B, T] and of

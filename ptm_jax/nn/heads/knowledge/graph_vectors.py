@@ -17,6 +17,7 @@ head also applies its dropout (`Tower.read`).
 
 from __future__ import annotations
 
+import functools
 from typing import Literal
 
 import flax.linen as nn
@@ -26,7 +27,7 @@ import jax.numpy as jnp
 from ptm_jax.core.types import Array, Vocab
 from ptm_jax.nn.embeddings.summed import table_of
 from ptm_jax.nn.initializers import FanIn, Initializer, Normal, Zeros
-from ptm_jax.nn.layers import Dropout
+from ptm_jax.nn.layers import Dropout, LayerNorm, normalise
 from ptm_jax.objectives.vectors.vector_traits import Query, TripleHead
 
 TINY = 1e-12
@@ -162,6 +163,42 @@ class Product(TripleScore):
         return scores, jnp.zeros(query.links.shape)
 
 
+class Filters(nn.Module):
+    """`nn.Conv` of 3 x 3 without padding, of images [..., H, W, 1]: a product of neighbourhoods
+    [9], whose gradients are products. On a CPU it takes half of the time of XLA's convolution."""
+
+    filters: int
+
+    @nn.compact
+    def __call__(self, images):
+        kernel = self.param("kernel", FanIn(2.0), (3, 3, 1, self.filters))
+        bias = self.param("bias", nn.initializers.zeros, (self.filters,))
+        height, width = images.shape[-3] - 2, images.shape[-2] - 2
+        places = [
+            images[..., row : row + height, column : column + width, 0]
+            for row in range(3)
+            for column in range(3)
+        ]
+        rows = jax.lax.optimization_barrier(jnp.stack(places, -1).reshape(-1, 9))  # made once
+        maps = rows @ kernel.reshape(9, self.filters) + bias
+        return maps.reshape(*images.shape[:-3], height, width, self.filters)
+
+
+class ImageNorm(nn.Module):
+    """Layer normalisation of images [..., H, W, C] over all three axes, with a scale and a bias of
+    each of the C channels."""
+
+    @nn.compact
+    def __call__(self, images):
+        scale = self.param("scale", nn.initializers.ones, images.shape[-1:])
+        bias = self.param("bias", nn.initializers.zeros, images.shape[-1:])
+        shape = images.shape[-3:]
+        spread = [jnp.broadcast_to(one, shape).reshape(-1) for one in (scale, bias)]
+        return normalise(images.reshape(*images.shape[:-3], -1), *spread, 1e-6).reshape(
+            images.shape
+        )
+
+
 class Convolution(TripleScore):
     """ConvE: an image of x above one of the relation, `filters` of 3 x 3, a product to width D.
     Candidates for heads are scored with other vectors of the relations, the rows of its own table
@@ -198,22 +235,20 @@ class Convolution(TripleScore):
         shape, size = x.shape[:-1], (self.height, self.width // self.height, 1)
         stacked = jnp.concatenate([x.reshape(*shape, *size), r.reshape(*shape, *size)], -3)
 
-        def normal(name, y, axes):
-            return nn.LayerNorm(name=name, reduction_axes=axes)(y) if self.normalise else y
+        def normal(name, y, layer=ImageNorm):
+            return layer(name=name)(y) if self.normalise else y
 
         def drop(rate, y):
             return y if context is None else Dropout(rate)(y, context)
 
-        y = drop(self.image, normal("scaled_image", stacked, (-3, -2, -1)))
-        y = nn.Conv(
-            self.filters, (3, 3), padding="VALID", kernel_init=FanIn(2.0), name="convolution"
-        )(y)
-        y = nn.relu(normal("scaled_maps", y, (-3, -2, -1)))
+        y = drop(self.image, normal("scaled_image", stacked))
+        y = Filters(self.filters, name="convolution")(y)
+        y = nn.relu(normal("scaled_maps", y))
         y = y * drop(self.maps, jnp.ones_like(y[..., :1, :1, :]))  # whole maps
         y = drop(
             self.output,
             nn.Dense(self.width, kernel_init=FanIn(), name="product")(y.reshape(*shape, -1)),
         )
-        y = nn.relu(normal("scaled_product", y, (-1,)))
+        y = nn.relu(normal("scaled_product", y, functools.partial(LayerNorm, eps=1e-6)))
         bias = table_of(self, "bias", Zeros(), (self.vocab.size,))[ids]
         return dots(y, c, paired) + (bias if paired else bias[..., None, :]), jnp.zeros(links.shape)
