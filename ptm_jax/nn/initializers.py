@@ -7,6 +7,7 @@ over whole arrays; here they are one pass without temporaries, which compiles in
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 
@@ -33,7 +34,14 @@ def bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     plain = jax.random.key_impl(key) == "threefry2x32" and jax.config.jax_threefry_partitionable
     if not plain or math.prod(shape) >= 2**32:
         return jax.random.bits(key, shape)
-    first, second = jax.random.key_data(key)
+    return _threefry(jax.random.key_data(key), tuple(shape))
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _threefry(words: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Returns the numbers of a key of two words. JAX traces it once for each shape: Flax traces the
+    initial values of each parameter whenever a network is applied, to compare shapes."""
+    first, second = words
     keys = (first, second, first ^ second ^ jnp.uint32(PARITY))
     y = jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape) + keys[1]
     x = jnp.broadcast_to(keys[0], shape)

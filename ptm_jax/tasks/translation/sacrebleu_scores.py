@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ptm_jax.core.errors import UserError
@@ -24,13 +26,21 @@ def scores(
                 and sacreBLEU's own ways for zh, ja and ko
     Raises UserError where a language needs a package that is not installed.
     """
+    return _scores(tuple(hypotheses), tuple(references), language)
+
+
+@functools.lru_cache(maxsize=1)
+def _scores(
+    hypotheses: Sequence[str], references: Sequence[str], language: str
+) -> Mapping[str, Score]:
+    """Returns `scores`. An evaluation asks for them twice: for its metrics and the signatures."""
     import sacrebleu
 
     code, figures = language.partition("_")[0], {}
     try:
         metrics = {"bleu": sacrebleu.BLEU(trg_lang=code), "chrf": sacrebleu.CHRF()}
         for name, metric in metrics.items():
-            value = metric.corpus_score(list(hypotheses), [list(references)]).score / 100
+            value = metric.corpus_score(hypotheses, [references]).score / 100
             figures[name] = Score(value, metric.get_signature().format())
     except (ImportError, RuntimeError) as error:
         if code not in ("ja", "ko"):
@@ -39,4 +49,4 @@ def scores(
             f"BLEU divides {code} into words with a package that is not installed; "
             f"pip install 'sacrebleu[{code}]'"
         ) from error
-    return figures
+    return MappingProxyType(figures)
