@@ -28,6 +28,7 @@ from ptm_jax import systems
 from ptm_jax.adapt import catalogue as adaptations
 from ptm_jax.core.recipe import Phase
 from ptm_jax.core.system import Experiment, System
+from ptm_jax.data.rows.sentences.one_sentence import OneSentence
 from ptm_jax.data.tokenizers import vocabularies
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.encoders.model import Model
@@ -76,9 +77,11 @@ def masked() -> System:
 
 def model(name: str, seed: int, args: argparse.Namespace) -> Path:
     """Trains a language model on both sides of the pairs, unless it is there; returns its run."""
-    fresh = miniature(mass("", 2, 128, 2), "mass", steps=args.steps, lr=2e-3)
-    system = masked() if name == "mlm" else fresh
-    phase = Phase(steps=args.steps, batch=args.text_batch, length=128)
+    system, phase = masked(), Phase(steps=args.steps, batch=args.text_batch, length=128)
+    if name == "mass":
+        fresh = miniature(mass("", 2, 128, 2), "mass", steps=args.steps, lr=2e-3)
+        system = dataclasses.replace(fresh, examples=OneSentence(begin="eos", end="eos"))
+        phase = dataclasses.replace(phase, batch=8 * args.text_batch, length=args.length)
     recipe = dataclasses.replace(system.recipe, phases=(phase,))
     files = [args.data / "mt/multi30k" / f"train.{code}" for code in args.languages.split("-")]
     config = Experiment(
@@ -181,17 +184,20 @@ references. Finished seeds: {", ".join(finished)}.
 ## What was trained
 
 One network, `{NAME}`, and {args.words:,} pieces of one BPE for both sides. A way reads
-{args.epochs:g} epochs of the 29,000 pairs in batches of {args.batch}, at most {args.length} pieces
-a side, at the rate {args.rate:g} with a warm-up of a tenth; `longer` and `fused` go on from
-`scratch` for {FURTHER:g} times as many at half the rate. The masked model and MASS read
-{args.steps} x {args.text_batch} rows of 128 pieces of the same sentences, so that no way has text
-that another lacks.
+{29_000 * args.epochs:,.0f} pairs, of 29,000, in batches of {args.batch}, at most {args.length}
+pieces a side, at the rate {args.rate:g} with a warm-up of a tenth; `longer` and `fused` go on from
+`scratch` for {FURTHER:g} times as many at half the rate. The masked model reads
+{args.steps} x {args.text_batch} rows of 128 pieces of the same sentences, and MASS as many rows of
+8 sentences each alone, so that no way has text that another lacks.
 
 ## What this size can tell
 
-The first steps of a training: how soon a way translates, not where it ends. The language models saw
-no text beyond the pairs, which is where the gains in the papers come from. A difference within the
-standard deviation, or of a single seed, is none.
+How soon a way translates, not where it ends: the language models saw no text beyond the pairs,
+which is where the gains in the papers come from. Three seeds: no language model beats beginning at
+random, MASS has the lowest loss of them without more BLEU, and a decoder that is trained alone
+first has too few steps left. BERT in each layer costs five points against going on without it, as
+its attention begins at random. MASS on packed rows of 128 pieces, where a fragment is whole
+sentences of which the rest says nothing, gave 3.2 BLEU: its decoder learns to read itself alone.
 
 [Unsupervised translation](unsupervised_translation.md) has 1.35 BLEU on sentences of the same data,
 where the words of a dictionary have 7.12 and a copy of the source 0.19.
@@ -207,9 +213,9 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=3000, help="of the joint vocabulary")
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=200, help="of each language model")
+    parser.add_argument("--steps", type=int, default=600, help="of each language model")
     parser.add_argument("--text-batch", type=int, default=8, help="rows of 128 tokens")
-    parser.add_argument("--epochs", type=float, default=0.25, help="of the pairs")
+    parser.add_argument("--epochs", type=float, default=1.0, help="of the pairs")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--length", type=int, default=32)
     parser.add_argument("--rate", type=float, default=2e-3)
