@@ -196,6 +196,8 @@ def test_an_unknown_command_names_the_closest(ptm):
         ("prepare --data x.txt --out o --heldout 1", ["--heldout is 1"]),
         ("prepare --data x.txt --out o --workers 0", ["--workers is 0"]),
         ("prepare --data x.txt --out o", ["x.txt"]),
+        ("prepare --data x.txt --out o --language german", ["'german' is no language", "de"]),
+        ("import run --out o", ["run is a run; `ptm export run --out DIR` writes a checkpoint"]),
     ],
 )
 def test_bad_input_is_one_line_and_1(ptm, tmp_path, line, words):

@@ -12,8 +12,8 @@ import pytest
 from ptm_jax.core.types import Vocab
 from ptm_jax.nn.heads.knowledge.graph_vectors import (
     Convolution,
-    Filters,
     Hyperplanes,
+    ImageFilters,
     ImageNorm,
     Product,
     Translation,
@@ -107,7 +107,7 @@ def test_scores_are_the_formula(name):
     "mine, theirs, channels",
     [
         (ImageNorm(), nn.LayerNorm(reduction_axes=(-3, -2, -1)), 3),
-        (Filters(4), nn.Conv(4, (3, 3), padding="VALID"), 1),
+        (ImageFilters(4), nn.Conv(4, (3, 3), padding="VALID"), 1),
     ],
 )
 def test_images_are_those_of_flax(mine, theirs, channels):

@@ -71,6 +71,7 @@ def run(args: Args) -> int:
     from ptm_jax.core import paths
     from ptm_jax.inference import loading
     from ptm_jax.runs import writing
+    from ptm_jax.runs.run import Run
 
     writing.check_free(args.out)
     if is_words(args.model):
@@ -84,6 +85,11 @@ def run(args: Args) -> int:
         "allow_pickle": args.allow_pickle,
         "revision": args.revision,
     }
+    if Run.at(args.model).exists:
+        raise UserError(
+            f"{args.model} is a run; `ptm export {args.model} --out DIR` writes a checkpoint, "
+            "which `ptm import DIR` reads"
+        )
     model, imported = loading.from_published(args.model, **words)
     if args.grow is not None or args.grow_from or args.assemble is not None:
         model, imported = _grown(model, imported, args)

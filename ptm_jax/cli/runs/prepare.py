@@ -300,6 +300,7 @@ def _check(args: Args) -> None:
 
 def _steps(args: Args) -> tuple[Any, ...]:
     """The cleaning steps in order: rules for documents, duplicates, OpenWebText's least length."""
+    from ptm_jax.data.languages import codes
     from ptm_jax.data.text import cleaning, duplicates
 
     web, steps = args.clean == "openwebtext", []
@@ -307,6 +308,7 @@ def _steps(args: Args) -> tuple[Any, ...]:
         words = cleaning.read_words(args.bad_words) if args.bad_words else ()
         steps.append(cleaning.C4(bad_words=words))
     if args.language:
+        codes.check(args.language)
         cleaning.identify("")  # raises if its package is missing
         steps.append(cleaning.Language(code=args.language, least=args.language_threshold))
     if args.clean == "c4":

@@ -31,9 +31,13 @@ NAMES = dict(
     lithuanian:lt macedonian:mk norwegian:no persian:fa polish:pl portuguese:pt romanian:ro
     russian:ru serbian:sr slovak:sk slovenian:sl spanish:es swahili:sw swedish:sv tamil:ta thai:th
     turkish:tr ukrainian:uk urdu:ur vietnamese:vi eng:en deu:de ger:de fra:fr fre:fr spa:es zho:zh
+    deutsch:de français:fr francais:fr español:es espanol:es castellano:es italiano:it português:pt
+    portugues:pt nederlands:nl polski:pl svenska:sv suomi:fi norsk:no dansk:da türkçe:tr čeština:cs
+    русский:ru українська:uk 日本語:ja 中文:zh 한국어:ko العربية:ar ελληνικά:el
     """.split()
 )
-"""English names, and three-letter codes, that users write in place of a code."""
+"""English names, names in the language, and three-letter codes, that users write in place of a
+code."""
 _REGION = re.compile(r"(_[A-Z]{2}|_[A-Z][a-z]{3}|_rom)?")
 
 

@@ -99,6 +99,7 @@ def test_text_of_a_language_is_any_source_and_its_hash_the_texts(tmp_path):
         ({"t.tmx": "<tmx><tu>"}, "de-en={}/t.tmx", "line 1 is no XML"),
         ({}, "dee={}/t", "unknown language code 'dee'.*(de|ee)"),
         ({}, "german={}/t", "'german' is no language code; write de"),
+        ({}, "Deutsch={}/t", "'Deutsch' is no language code; write de"),
         ({}, "de_De={}/t", "'de_De' ends with 'De'; write a region"),
         ({}, "de-de={}/t", "one language twice"),
         ({}, "de-en-fr={}/t", "names no text"),

@@ -163,7 +163,7 @@ class Product(TripleScore):
         return scores, jnp.zeros(query.links.shape)
 
 
-class Filters(nn.Module):
+class ImageFilters(nn.Module):
     """`nn.Conv` of 3 x 3 without padding, of images [..., H, W, 1]: a product of neighbourhoods
     [9], whose gradients are products. On a CPU it takes half of the time of XLA's convolution."""
 
@@ -242,7 +242,7 @@ class Convolution(TripleScore):
             return y if context is None else Dropout(rate)(y, context)
 
         y = drop(self.image, normal("scaled_image", stacked))
-        y = Filters(self.filters, name="convolution")(y)
+        y = ImageFilters(self.filters, name="convolution")(y)
         y = nn.relu(normal("scaled_maps", y))
         y = y * drop(self.maps, jnp.ones_like(y[..., :1, :1, :]))  # whole maps
         y = drop(
