@@ -60,12 +60,14 @@ def _registered(source: Path, target: str) -> str | None:
     if isinstance(loaded, str):
         return loaded
     jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(loaded[target]), platform="cpu")
-    _ready.add((os.path.relpath(source, ROOM), target))
+    if ROOM in source.parents:
+        _ready.add((str(source.relative_to(ROOM)), target))
     return None
 
 
 def registered() -> list[tuple[str, str]]:
-    """Returns (source relative to this folder, target) of each foreign function of this process."""
+    """Returns (source relative to this folder, target) of each foreign function of the package
+    that this process has registered."""
     return sorted(_ready)
 
 

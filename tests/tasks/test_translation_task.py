@@ -165,8 +165,16 @@ def test_a_head_of_language_codes_is_no_pair_and_a_table_has_no_language(tmp_pat
     read = [(one.source, one.index) for one in TranslationPairs().read(table, remarks)]
     assert read == [("Ein Hund", 1), ("de", 2)]
     assert list(remarks) == [
-        f"line of language codes is the head of the table (first at {table}:1)"
+        f"line of names of columns is the head of the table (first at {table}:1)"
     ]
+    for head, count in {
+        "deutsch,englisch": 2, "Quelle,Ziel": 2, "German,English": 2,
+        "ein Satz,a sentence": 3, "Hund,dog": 2, "Ja.,Yes.": 3,
+    }.items():  # fmt: skip
+        table.write_text(f"{head}\nEin Hund,a dog\nEine Katze,a cat\n")
+        assert len([*TranslationPairs().read(table)]) == count, head
+    table.write_text("Hund,dog\nKatze,cat\nEin Haus,a house\n")
+    assert len([*TranslationPairs().read(table)]) == 3, "words and their translations"
     for sources in ([f"language:de-en={table}"], [documents(tmp_path), str(table)]):
         with pytest.raises(UserError, match="t.csv: a table of two columns, .* without a language"):
             TranslationPairs().settled(sources)

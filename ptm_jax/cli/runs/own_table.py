@@ -81,7 +81,9 @@ def resolved(
     flags = options.given(args, OF_TABLES)
     if args.target is not None or args.tasks:
         other = "--tasks" if args.tasks else "the system"
-        raise UserError(f"{flags[0]} is for a table and the model of --init; leave {other} out")
+        raise UserError(
+            f"{flags[0]} is for a table and the model of --init; leave {flags[0]} out, or {other}"
+        )
     if lacks := lacking(args, "the table (--data)"):
         raise UserError(f"{flags[0]} needs {lacks}")
     asked = guessing.Asked(

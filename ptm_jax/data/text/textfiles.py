@@ -8,12 +8,13 @@ file may be a few kilobytes that decompress to gigabytes, or one endless line: n
 
 from __future__ import annotations
 
+import collections
 import csv
 import io
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,31 @@ def _text(stream: Bounded, path: Path) -> Iterator[Document]:
 
 
 def _jsonl(stream: Bounded, path: Path) -> Iterator[Document]:
+    """Yields every line's text: the field with a known name, else the longest of the first
+    hundred lines."""
+    values, head, size = _objects(stream, path), [], 0
+    for number, value, length in values:
+        stream.mark()
+        head, size = [*head, (number, value)], size + length
+        if len(head) == 100 or size > 1 << 24:
+            break
+    field = _text_field([value for _, value in head])
+    later = ((number, value) for number, value, _ in values)
+    for number, value in itertools.chain(head, later):
+        fields = [value.get(field), *value.values()] if isinstance(value, dict) else [value]
+        text = next((field for field in fields if isinstance(field, str)), None)
+        if text is None:
+            raise UserError(
+                f"{path}:{number} has no string field; expected an object with a field 'text'"
+            )
+        if not text.isascii():
+            check_unicode(f"{path}:{number}", text)
+        if item := document(text.splitlines()):
+            yield item
+
+
+def _objects(stream: Bounded, path: Path) -> Iterator[tuple[int, Any, int]]:
+    """Yields (number, value, characters) of each line of JSON."""
     for number, line in enumerate(_lines(stream, path), 1):
         if not line.strip():
             continue
@@ -141,16 +167,17 @@ def _jsonl(stream: Bounded, path: Path) -> Iterator[Document]:
         if isinstance(value, dict) and line.count('"text"') > 1:
             names = [name for name, _ in json.loads(line, object_pairs_hook=tuple)]
             _check_once(f"{path}:{number}", "fields", "text", names)
-        fields = [value.get("text"), *value.values()] if isinstance(value, dict) else [value]
-        text = next((field for field in fields if isinstance(field, str)), None)
-        if text is None:
-            raise UserError(
-                f"{path}:{number} has no string field; expected an object with a field 'text'"
-            )
-        if not text.isascii():
-            check_unicode(f"{path}:{number}", text)
-        if item := document(text.splitlines()):
-            yield item
+        yield number, value, len(line)
+
+
+def _text_field(values: Sequence[Any]) -> str:
+    """Returns the field of objects that holds their text."""
+    sizes: collections.Counter[str] = collections.Counter()
+    for value in values:
+        texts = value.items() if isinstance(value, dict) else ()
+        sizes.update({name: len(text) for name, text in texts if isinstance(text, str)})
+    known = [name for name in TEXT_FIELDS if name in sizes]
+    return known[0] if known else max(sizes, key=sizes.__getitem__, default=TEXT_FIELDS[0])
 
 
 def csv_rows(

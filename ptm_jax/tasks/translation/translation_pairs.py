@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from ptm_jax.core.types import Vocab
     from ptm_jax.data.tokenizers.tokenizing import Tokenizer
     from ptm_jax.tasks.formats.taskrows import Record
+
+
+_WORD = re.compile(r"[^\W\d_][\w-]{0,30}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,11 +112,12 @@ class TranslationPairs(Targets, ReadsOthers):
     def _pairs(self, path: str, remarks: Remarks | None, labels: bool) -> Iterator[Written | None]:
         """Yields the pairs, and None where a document ends."""
         if not translations.is_source(path):
-            for number, one in enumerate(super().read(path, remarks, labels)):
-                if number == 0 and _names_languages(one.source, one.target):
-                    note(remarks, "line of language codes is the head of the table", one.place)
-                else:
-                    yield one
+            rows = super().read(path, remarks, labels)
+            first = list(itertools.islice(rows, 20))
+            if first and _is_head([(one.source[len(self.prefix) :], one.target) for one in first]):
+                note(remarks, "line of names of columns is the head of the table", first[0].place)
+                del first[0]
+            yield from itertools.chain(first, rows)
             return
         number = 0
         for source, target in translations.pairs(path):
@@ -206,10 +212,21 @@ def _check(sources: Sequence[str]) -> None:
         )
 
 
-def _names_languages(source: str, target: str | None) -> bool:
-    """Returns whether the cells of a row are the codes of two languages."""
+def _is_head(rows: Sequence[tuple[str, str | None]]) -> bool:
+    """Returns whether the first row of a table names its columns: the codes or names of two
+    languages, or two words where no other row has one word on each side."""
+    source, target = rows[0]
+    if target is None or source == target:
+        return False
+    if all(_names_language(name) for name in (source, target)):
+        return True
+    words = [all(_WORD.fullmatch(side or "") for side in row) for row in rows]
+    return len(rows) > 1 and words[0] and not any(words[1:])
+
+
+def _names_language(name: str) -> bool:
     try:
-        return target is not None and codes.check(source) != codes.check(target)
+        return name.lower() in codes.NAMES or bool(codes.check(name))
     except UserError:
         return False
 

@@ -122,10 +122,11 @@ def scheduled(config: Experiment, corpus: Corpus) -> Experiment:
         steps = [phase.steps for phase in phases]
         recipe = dataclasses.replace(recipe, updates=recipe.updates // parts, phases=phases)
     schedule = stretched(recipe.schedule, sum(steps) / config.system.recipe.steps)
+    sizes = ", ".join(f"{p.steps:,} of {p.batch:,} rows of {p.length}" for p in phases)
     console.say(
         f"{config.epochs:g} epochs of about {rows[0]:,} rows of {phases[0].length} tokens: "
-        f"{sum(steps):,} steps "
-        "(--epochs, or --set recipe.phases.0.steps)"
+        f"{sum(steps):,} steps (--epochs, or --set recipe.phases.0.steps)"
+        + (f": {sizes} tokens" if len(phases) > 1 else "")
     )
     if (updates := sum(steps) * recipe.updates) < FEW:
         console.say(

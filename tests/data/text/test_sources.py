@@ -45,6 +45,16 @@ ZST = functools.partial(pyarrow.Codec("zstd").compress, asbytes=True)
 PACK = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".zst": ZST}
 
 
+def test_lines_of_json_have_one_field_of_text(tmp_path):
+    """A known name, else the longest, as in tables; not whichever comes first."""
+    file = tmp_path / "a.jsonl"
+    for body in ("inhalt", "content"):
+        rows = [{"url": "https://x.org/a", "title": "no", body: text} for text in TEXTS]
+        file.write_text("\n".join(map(json.dumps, rows)))
+        made = [" ".join(one.sentences) for one in sources.documents([str(file)])]
+        assert [" ".join(text.split()) for text in TEXTS] == made
+
+
 @pytest.mark.parametrize(("name", "text", "message"), [
     ("a.csv", "id,text\n1,one two\n2,three, four\n",
     r"a\.csv:3: 3 columns, the first line has 2; write quotes"),
