@@ -51,5 +51,6 @@ TRAINS = {
     "xlm_r_mini": [(unigram("mlm_nll"), 0.1)],
     "mbart_mini": [(unigram("nll"), 0.3)],
     "xmod_mini": [(unigram("mlm_nll"), 0.1)],
+    "xnlg_mini": [(unigram("xae_nll"), 0.3)],  # its text is pairs alone: no row is denoised
 }
 TEXT = dict.fromkeys(("xlm_mini", "unicoder_mini", "xnlg_mini"), "language:de-en=mt/multi30k/train")
