@@ -175,13 +175,13 @@ REFUSED = {
         "has no column 'a'",
     ),
     "no model": (["--label-column", "topic"], "--label-column needs the model (--init)"),
-    "a system": (["bert_mini", "--heldout", "0.1"], "leave the system out"),
+    "a system": (["bert_mini", "--heldout", "0.1"], "leave --heldout out, or the system"),
     "two files": (
         ["--init", "MODEL", "--data", "TABLE", "TABLE", "--heldout", "0.1"], "divides one file",
     ),
     "several tasks": (
         ["--init", "MODEL", "--data", "TABLE", "--tasks", "rte", "--heldout", "0.1"],
-        "leave --tasks out",
+        "leave --heldout out, or --tasks",
     ),
     "a published task": (
         ["--init", "MODEL", "--data", "TABLE", "--task", "sst2", "--text-column", "Question"],
