@@ -159,8 +159,8 @@ for (
     ):
         TRAINS.setdefault(_name, [(unigram(metric), 0.05)])
 WAITING: tuple[str, ...] = (
-    "xnlg",
-    "xlm_unmt",
+    *("xlm", "xmod", "xnlg"),
+    *("xlm_unmt", "transformer"),
     *("ernie_2", "zen"),
     "disfluency",
 )
