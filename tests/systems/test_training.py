@@ -159,7 +159,7 @@ for (
     ):
         TRAINS.setdefault(_name, [(unigram(metric), 0.05)])
 WAITING: tuple[str, ...] = (
-    *("xlm", "xmod", "xnlg"),
+    *("gpt_bert", "xlm", "xmod", "xnlg"),
     *("xlm_unmt", "transformer"),
     *("ernie_2", "zen"),
     "disfluency",
