@@ -62,8 +62,8 @@ static Sums part(const Adam& a, const Arrays& x, int64_t from, int64_t count) {
 
 static ffi::Error moments(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> g, ffi::Buffer<ffi::F32> param, ffi::Buffer<ffi::F32> mu,
                           ffi::Buffer<ffi::F32> nu, ffi::Buffer<ffi::F32> scalars, ffi::ResultBuffer<ffi::F32> new_mu,
-                          ffi::ResultBuffer<ffi::F32> new_nu, ffi::ResultBuffer<ffi::F32> sums, int32_t kind, float b1, float rest1,
-                          float b2, float rest2, float eps, float decay) {
+                          ffi::ResultBuffer<ffi::F32> new_nu, ffi::ResultBuffer<ffi::F32> sums, float b1, float rest1, float b2,
+                          float rest2, float eps, float decay, int32_t kind) {
   const float* s = scalars.typed_data();
   if (scalars.element_count() != COUNT) return ffi::Error::InvalidArgument("expected three scalars");
   Adam a{kind, b1, rest1, b2, rest2, eps, decay, s[SCALE], s[ROOT], s[SECOND]};
@@ -125,38 +125,24 @@ static ffi::Error adamw(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> g, ffi::Buff
   return ffi::Error::Success();
 }
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(ptm_adamw, adamw,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Ret<ffi::Buffer<ffi::F32>>()
-                                  .Ret<ffi::Buffer<ffi::F32>>()
-                                  .Ret<ffi::Buffer<ffi::F32>>()
-                                  .Attr<float>("b1")
-                                  .Attr<float>("rest1")
-                                  .Attr<float>("b2")
-                                  .Attr<float>("rest2")
-                                  .Attr<float>("eps")
-                                  .Attr<float>("decay"));
-XLA_FFI_DEFINE_HANDLER_SYMBOL(ptm_moments, moments,
-                              ffi::Ffi::Bind()
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Arg<ffi::Buffer<ffi::F32>>()
-                                  .Ret<ffi::Buffer<ffi::F32>>()
-                                  .Ret<ffi::Buffer<ffi::F32>>()
-                                  .Ret<ffi::Buffer<ffi::F32>>()
-                                  .Attr<int32_t>("kind")
-                                  .Attr<float>("b1")
-                                  .Attr<float>("rest1")
-                                  .Attr<float>("b2")
-                                  .Attr<float>("rest2")
-                                  .Attr<float>("eps")
-                                  .Attr<float>("decay"));
+// Gradient, parameter, moments and scalars; three results; the settings of Adam.
+static auto bound() {
+  return ffi::Ffi::Bind()
+      .Ctx<ffi::ThreadPool>()
+      .Arg<ffi::Buffer<ffi::F32>>()
+      .Arg<ffi::Buffer<ffi::F32>>()
+      .Arg<ffi::Buffer<ffi::F32>>()
+      .Arg<ffi::Buffer<ffi::F32>>()
+      .Arg<ffi::Buffer<ffi::F32>>()
+      .Ret<ffi::Buffer<ffi::F32>>()
+      .Ret<ffi::Buffer<ffi::F32>>()
+      .Ret<ffi::Buffer<ffi::F32>>()
+      .Attr<float>("b1")
+      .Attr<float>("rest1")
+      .Attr<float>("b2")
+      .Attr<float>("rest2")
+      .Attr<float>("eps")
+      .Attr<float>("decay");
+}
+XLA_FFI_DEFINE_HANDLER_SYMBOL(ptm_adamw, adamw, bound());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(ptm_moments, moments, bound().Attr<int32_t>("kind"));
