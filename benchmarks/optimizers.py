@@ -4,8 +4,9 @@
 
 An update reads gradient, parameter and two moments and writes three of them: 28 bytes a parameter.
 LAMB and StableAdamW need a norm of each tensor before they can write it, so they read three arrays
-twice: 40 bytes. Processor time, so run it on one core (`taskset -c 0`) of a machine that has little
-else to do.
+twice: 40 bytes. Adafactor reads the gradient three times, for its sums, for the size of the update
+and for the update, and the parameter twice. Processor time, so run it on one core (`taskset -c 0`)
+of a machine that has little else to do.
 """
 
 from __future__ import annotations
@@ -24,15 +25,29 @@ import numpy as np
 from benchmarks.published_sizes import shapes
 from ptm_jax import systems
 from ptm_jax.core import paths
-from ptm_jax.core.recipe import LAMB, AdamW, StableAdamW
+from ptm_jax.core.recipe import (
+    LAMB,
+    SGD,
+    Adadelta,
+    Adafactor,
+    Adagrad,
+    Adamax,
+    AdamW,
+    Optimizer,
+    StableAdamW,
+)
 from ptm_jax.training.updates import optimizers
 
 NAME = "bert_base"
-BYTES = {"AdamW": 28, "StableAdamW": 40, "LAMB": 40, "torch's AdamW": 28, "copy": 8}
+BYTES = {
+    "copy": 8, "AdamW": 28, "torch's AdamW": 28, "StableAdamW": 40, "LAMB": 40, "Adafactor": 24,
+    "Adafactor with momentum": 32, "Adamax": 28, "Adagrad": 20, "Adadelta": 28, "SGD": 12,
+    "SGD with momentum": 20,
+}  # fmt: skip
 """{what: bytes that it moves for a parameter}."""
 
 
-def updates(optimizer: AdamW | StableAdamW | LAMB) -> Callable[[], None]:
+def updates(optimizer: Optimizer) -> Callable[[], None]:
     """Returns a call that updates the parameters of BERT-base once."""
     recipe = dataclasses.replace(systems.get(NAME).recipe, optimizer=optimizer, clip=None)
     built = optimizers.build(recipe)
@@ -96,8 +111,10 @@ def page(figures: dict[str, float], machine: str) -> str:
 
 Processor time of one update of {count:,} parameters in float32 without clipping, medians of one
 process, on {machine}.
-LAMB and StableAdamW read three arrays a second time, after the norms of the tensors. Where XLA
-sums these norms, StableAdamW took 732 ms and LAMB 588 on the same core (AdamW 162, a copy 34).
+LAMB and StableAdamW read three arrays a second time, after the norms of the tensors, and Adafactor
+the gradient three times. Where XLA sums these norms, StableAdamW took 732 ms, LAMB 588, Adafactor
+530 and 599 with momentum on the same core (AdamW 162, a copy 34). The rules from Adamax on are
+XLA's: a loop for each array that an update writes.
 `taskset -c 0 python -m benchmarks.optimizers --out benchmarks/`
 """
 
@@ -113,6 +130,13 @@ def main() -> None:
         "AdamW": lambda: updates(AdamW()),
         "StableAdamW": lambda: updates(StableAdamW()),
         "LAMB": lambda: updates(LAMB()),
+        "Adafactor": lambda: updates(Adafactor()),
+        "Adafactor with momentum": lambda: updates(Adafactor(momentum=0.9)),
+        "Adamax": lambda: updates(Adamax()),
+        "Adagrad": lambda: updates(Adagrad()),
+        "Adadelta": lambda: updates(Adadelta()),
+        "SGD": lambda: updates(SGD()),
+        "SGD with momentum": lambda: updates(SGD(momentum=0.9)),
     }
     if importlib.util.find_spec("torch") is not None:
         calls["torch's AdamW"] = torch_updates

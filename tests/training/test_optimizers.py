@@ -26,6 +26,7 @@ from ptm_jax.core.recipe import (
 )
 from ptm_jax.training.updates import optimizers
 from ptm_jax.training.updates.freedom import Freedom
+from ptm_jax.training.updates.tensor_rules import Rule
 
 STEPS = 5
 
@@ -68,14 +69,14 @@ class Network:
     stack: object = Layers()
 
 
-def ours(recipe, grads):
+def ours(recipe, grads, placed=False):
     transform = optimizers.build(recipe, Freedom(towers={"main": Network()}))
     params = paths.unflatten({k: jnp.asarray(v, jnp.float32) for k, v in draw(0, 0.5).items()})
     state = transform.init(params)
 
     @jax.jit
     def step(params, state, grads):
-        updates, state = transform.update(grads, state, params)
+        updates, state = transform.update(grads, state, params, placed=placed)
         return optimizers.apply(params, updates), state
 
     for grad in grads:
@@ -171,6 +172,16 @@ def test_every_rule_is_that_of_optax(optimizer, parts):
     grads = [draw(k + 1) for k in range(STEPS)]
     rtol = 1e-6 if isinstance(optimizer, Adamax) else 2e-5
     assert_equal_to_optax(ours(recipe(optimizer), grads)[0], optax.chain(*parts), grads, rtol=rtol)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "optimizer, parts", [rule for rule in RULES if isinstance(rule[0], AdamW | Adafactor)]
+)
+def test_updates_in_place_are_those_of_optax(optimizer, parts):
+    grads = [draw(k + 1) for k in range(STEPS)]
+    assert optimizers.rule_of(optimizer).place is not Rule._field_defaults["place"]
+    assert_equal_to_optax(ours(recipe(optimizer), grads, True)[0], optax.chain(*parts), grads)
 
 
 def test_a_stable_rule_divides_the_rate_of_a_tensor_whose_gradient_grew():

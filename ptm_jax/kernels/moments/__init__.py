@@ -10,7 +10,7 @@ programs XLA computes the definition.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -80,11 +80,11 @@ def plain(
     return mu, nu, tuple(jnp.sum(term, axes, keepdims=True) for term in terms)
 
 
-def refusal(target: str, inputs: Inputs) -> str | None:
+def refusal(target: str, arrays: Sequence[Array]) -> str | None:
     """Returns why the kernel of a target cannot compute these arrays here, or None."""
-    if any(x.dtype != jnp.float32 for x in inputs):
+    if any(x.dtype != jnp.float32 for x in arrays):
         return "it computes float32"
-    if not inputs.grad.size:
+    if not arrays[0].size:
         return "the arrays are empty"
     if platform() != "cpu":
         return "the program is for another device"

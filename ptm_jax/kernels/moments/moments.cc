@@ -2,6 +2,7 @@
 
 #include "../parts.h"
 #include "../types.h"
+#include "factored.h"
 
 namespace ffi = xla::ffi;
 

@@ -49,7 +49,7 @@ from ptm_jax.core.recipe import (
     StableAdamW,
 )
 from ptm_jax.mesh.axes import ParameterAxes
-from ptm_jax.training.updates import adam, clipping, matrices, schedules, spikes
+from ptm_jax.training.updates import adafactor, adam, clipping, matrices, schedules, spikes
 from ptm_jax.training.updates.freedom import Freedom, along, held
 from ptm_jax.training.updates.tensor_rules import Array, ByRole, Moments, Rule, bias, zeros
 
@@ -230,6 +230,7 @@ def rule_of(spec: object) -> Rule | ByRole:
 
 
 rule_of.register(AdamW | StableAdamW | LAMB)(adam.rule)
+rule_of.register(Adafactor)(adafactor.rule)
 
 
 @rule_of.register
@@ -258,75 +259,6 @@ def _adamax(spec: Adamax) -> Rule:
         return scale * mu / nu + (spec.weight_decay * decay) * param, {"mu": mu, "nu": nu}
 
     return Rule(zeros("mu", "nu"), update)
-
-
-def _factored(param, axes) -> tuple[int, int] | None:
-    """Returns the two largest axes of a tensor, ascending.
-    None for scalars and vectors, which are not factored."""
-    if len(axes) < 2:
-        return None
-    return tuple(sorted(sorted(axes, key=lambda axis: param.shape[axis])[-2:]))
-
-
-@rule_of.register
-def _adafactor(spec: Adafactor) -> Rule:
-    """Shazeer & Stern 2018, Algorithms 4 and 5, with the rate of the recipe's schedule in place of
-    rho_t.
-
-    eps_1 = 1e-30, eps_2 = 1e-3, beta2_t = 1 - t**-decay_rate. Row and column means replace the
-    paper's sums; the factor cancels. Tensors of three or more axes are factored over the two
-    largest. Momentum averages the clipped updates, as in mesh-tensorflow. The weight decay is
-    decoupled and scaled by the schedule's rate.
-    """
-    eps1, eps2 = 1e-30, 1e-3
-
-    def mean(x, axes):
-        return jnp.mean(x, axes, keepdims=True)
-
-    def init(param, axes):
-        pair = _factored(param, axes)
-        full_moments = zeros(*([] if pair else ["nu"]), *([] if spec.momentum is None else ["mu"]))(
-            param, axes
-        )
-        if not pair:
-            return full_moments
-
-        def shape(drop):
-            return [1 if axis == drop else size for axis, size in enumerate(param.shape)]
-
-        return {
-            "row": jnp.zeros(shape(pair[1])),
-            "column": jnp.zeros(shape(pair[0])),
-            **full_moments,
-        }
-
-    def second(square, moments, pair, b2):
-        if not pair:
-            nu = b2 * moments["nu"] + (1.0 - b2) * square
-            return jax.lax.rsqrt(nu), {"nu": nu}
-        first, last = pair
-        row = b2 * moments["row"] + (1.0 - b2) * mean(square, last)
-        column = b2 * moments["column"] + (1.0 - b2) * mean(square, first)
-        # rsqrt of each factor, because their product underflows in float32.
-        inverse = jax.lax.rsqrt(row / mean(row, first)) * jax.lax.rsqrt(column)
-        return inverse, {"row": row, "column": column}
-
-    def update(g, param, moments, *, decay, axes, t, rate):
-        b2 = 1.0 - t**-spec.decay_rate
-        inverse, new = second(jnp.square(g) + eps1, moments, _factored(param, axes), b2)
-        direction = g * inverse
-        direction = direction / jnp.maximum(
-            1.0, jnp.sqrt(mean(jnp.square(direction), axes)) / spec.clip_threshold
-        )
-        if spec.relative:
-            direction = direction * jnp.maximum(eps2, jnp.sqrt(mean(jnp.square(param), axes)))
-        if spec.momentum is not None:
-            direction = new["mu"] = (
-                spec.momentum * moments["mu"] + (1.0 - spec.momentum) * direction
-            )
-        return direction + (spec.weight_decay * decay) * param, new
-
-    return Rule(init, update)
 
 
 @rule_of.register
