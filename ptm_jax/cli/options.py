@@ -13,6 +13,7 @@ import tyro
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.training.logs.figures import figure as figure
+from ptm_jax.training.logs.figures import metric as metric
 
 PROGRAM = (sys.executable, "-m", f"{__package__}.main")
 """The words that start `ptm` in another process."""

@@ -231,21 +231,39 @@ def write(
 ) -> None:  # fmt: skip
     """Writes the prediction file atomically.
 
-    A table for .csv and .tsv, unless the task's server reads such a file; `ids`: {place of an
-    example: its id}. In a directory it gets the name that the server expects.
+    A table for the endings of `prediction_tables.ENDINGS`, unless the task's server reads such a
+    file; `ids`: {place of an example: its id}. In a directory it gets the name that the server
+    expects. Raises UserError (`check_table`).
     """
     path = Path(path)
     path = path / (task.file or f"{task.name}.txt") if path.is_dir() else path
-    kind, separator = kind_of(task.examples), prediction_tables.SEPARATORS.get(path.suffix.lower())
-    if separator and kind.cells is not None and path.suffix != Path(task.file).suffix:
+    if check_table(path, task):
         rows = rows_of(task, examples, predictions)
-        paired = any(row.get("pair") is not None for row in rows)
         if ids:
             numbered = zip(examples, rows, strict=True)
             rows = [{**row, "id": ids.get(example.place)} for example, row in numbered]
-        text = "".join(prediction_tables.lines(rows, separator, paired=paired, ids=bool(ids)))
+        if (separator := prediction_tables.SEPARATORS.get(path.suffix.lower())) is not None:
+            text = "".join(prediction_tables.lines(rows, separator, ids=bool(ids)))
+        else:
+            each = zip(examples, predictions, strict=True)
+            published = [list(lines(task, [example], [one])) for example, one in each]
+            text = prediction_tables.objects(rows, published, path.suffix.lower() == ".jsonl")
     else:
         text = "".join(f"{line}\n" for line in lines(task, examples, predictions))
     draft = path.with_name(path.name + ".draft")
     draft.write_text(text, encoding="utf8", newline="")
     draft.replace(path)
+
+
+def check_table(path: Path, task: Task) -> bool:
+    """Returns whether a file of predictions is a table of rows: by its ending, where the task's
+    server reads no such file. Raises UserError for CSV and TSV of predictions that are no rows."""
+    ending, kind = path.suffix.lower(), kind_of(task.examples)
+    if path.is_dir() or path.suffix == Path(task.file).suffix:
+        return False
+    if ending in prediction_tables.SEPARATORS and kind.cells is None:
+        raise UserError(
+            f"{path}: the predictions of {task.name} are no rows of a table; give the file the "
+            "ending .jsonl"
+        )
+    return ending in prediction_tables.ENDINGS and kind.cells is not None

@@ -287,7 +287,8 @@ def _train(run: Training, quiet: bool) -> Result:
         heldout = {} if stopped else _final(run, state)
         run.checkpoints.wait()
         run.hold.check_complete(done)
-    compared, name = slots.objective(run.config.system.objective).baseline, run.corpus.baseline
+    name, compared = run.corpus.baseline, slots.objective(run.config.system.objective).baseline
+    compared = results.compared_with(run.baseline, compared)
     ends = (run.baseline, resumed, stopped, name, compared, group.current().received)
     result = Result(run.workdir, done, run.recipe.steps, heldout, *ends)
     if not stopped:

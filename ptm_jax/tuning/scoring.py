@@ -69,6 +69,8 @@ def scored(request: Request, *, labels: bool = True) -> evaluating.Evaluation:
     """Returns the predictions of a model, or of an ensemble, for the examples of a task.
     Raises UserError."""
     task, run = catalogue.get(request.task), Run(Path(request.model))
+    if request.predictions is not None:
+        evaluating.check_table(Path(request.predictions), task)
     models = load((request.model, *request.ensemble), request.adapter)
     models = [evaluating.in_language(one, request.language) for one in models]
     task = dataclasses.replace(task, language=request.language)

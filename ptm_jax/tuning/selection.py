@@ -37,7 +37,7 @@ from ptm_jax.tasks.metrics.per_class import ClassScores
 from ptm_jax.training import loop, shelves, workdirs
 from ptm_jax.training.hosts import group
 from ptm_jax.training.logs import logs
-from ptm_jax.training.logs.figures import figure
+from ptm_jax.training.logs.figures import metric
 from ptm_jax.tuning import finetuning, multitask
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def finetune(
         "chosen step": known.step,
         "held-out examples": known.examples,
     }
-    metrics = {f"held-out {name}": figure(value) for name, value in known.metrics.items()}
+    metrics = {f"held-out {name}": metric(name, value) for name, value in known.metrics.items()}
     logs.report(
         workdir, facts | metrics, splits=("train",)
     )  # the trainer's own held-out figures are of its precision

@@ -97,7 +97,7 @@ def test_every_text_comes_back_from_a_table(ending, model, tmp_path, capsys):
     else:
         assert [row["text"].split() for row in rows] == [text.split() for text in texts]
     cells = [{"text": text, "prediction": "p"} for text in texts]
-    table = "".join(prediction_tables.lines(cells, ",", paired=False))
+    table = "".join(prediction_tables.lines(cells, ","))
     assert [row[0] for row in csv.reader(io.StringIO(table, newline=""))][1:] == texts
 
 

@@ -404,7 +404,7 @@ def test_a_table_of_predictions_is_read_back_by_the_csv_module(separator):
     rows = [
         {"text": t, "pair": None, "gold": None, "prediction": "x", "score": 0.25} for t in texts
     ]
-    text = "".join(prediction_tables.lines(rows, separator, paired=False))
+    text = "".join(prediction_tables.lines(rows, separator))
     read = list(csv.reader(io.StringIO(text, newline=""), delimiter=separator))
     assert read == [["text", "gold", "prediction", "score"], *([t, "", "x", "0.25"] for t in texts)]
 

@@ -67,8 +67,8 @@ class Args:
     config: options.Path = None
     """The .py file of a run whose objective or other slot is defined there."""
     predictions: options.Path = None
-    """Downstream tasks: write predictions, as a table with text, gold, prediction and score (.csv,
-    .tsv), or in the benchmark's submission format."""
+    """Downstream tasks: write predictions, as rows with text, gold, prediction and score (.csv,
+    .tsv, .jsonl, .json), or in the benchmark's submission format (other endings)."""
     id_column: options.Text = None
     """A table of yours: column of ids, which --predictions carries (default: that of the training,
     or id, guid, uuid, index or idx, where the table has one)."""
@@ -155,7 +155,10 @@ def run(args: Args) -> int:
     metrics, remarks = report.document["metrics"], report.document.get("remarks", {})
     lines = [
         report.head,
-        *(f"  {name:<{report.width}} {options.figure(value)}" for name, value in metrics.items()),
+        *(
+            f"  {name:<{report.width}} {options.metric(name, value)}"
+            for name, value in metrics.items()
+        ),
         *_of_classes(report.document.get("classes", {})),
         *([options.table(report.table[0], report.table[1:])] if report.table else []),
         *(f"  {line}" for line in report.document.get("signatures", {}).values()),

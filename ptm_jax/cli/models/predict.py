@@ -379,7 +379,7 @@ def _predict(args: Args) -> int:
         )
     request = evaluations.Request(
         task=args.task, model=args.model, data=(args.input,), split="test", adapter=args.adapter,
-        ensemble=args.ensemble, beside=args.beside,
+        ensemble=args.ensemble, beside=args.beside, predictions=args.output,
     )  # fmt: skip
     scored = scoring.scored(request, labels=False)
     for remark, count in scored.remarks.items():

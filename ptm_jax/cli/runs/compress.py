@@ -110,9 +110,8 @@ def _table(outcome: Any) -> str:
     rows += [["  of them zero", *(f"{size.zeros:,}" for size in sizes)]]
     rows += [["megabytes", *(options.figure(size.bytes / 1e6) for size in sizes)]]
     for name in outcome.after.metrics:
-        rows.append(
-            [name, *(options.figure(size.metrics[name]) if size.metrics else "" for size in sizes)]
-        )
+        values = [size.metrics[name] if size.metrics else None for size in sizes]
+        rows.append([name, *(options.metric(name, value) for value in values)])
     return options.table(["", "before", "after"], rows)
 
 

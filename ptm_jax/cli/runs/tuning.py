@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ptm_jax.cli import options
-from ptm_jax.cli.options import figure
+from ptm_jax.cli.options import figure, metric
 from ptm_jax.cli.runs import own_table
 from ptm_jax.core.errors import UserError
 
@@ -52,7 +52,7 @@ def run(args: Args, config: Experiment) -> int:
 
 
 def _figures(metrics: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {figure(value)}" for name, value in metrics.items())
+    return ", ".join(f"{name} {metric(name, value)}" for name, value in metrics.items())
 
 
 def _document(runs: list[Any], stopped: bool) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _text(runs: list[Any], stopped: bool) -> str:
     lines = [
         f"{last.task}: {last.examples:,} held-out examples, checkpoint of step {last.step}{ended}"
     ]
-    lines += [f"  {name:<18} {figure(value)}" for name, value in last.metrics.items()]
+    lines += [f"  {name:<18} {metric(name, value)}" for name, value in last.metrics.items()]
     lines += [*_of_table(last), f"  checkpoint         {last.checkpoint}"]
     return "\n".join(lines)
 
@@ -158,23 +158,24 @@ def _spread(runs: list[Any]) -> str:
     from ptm_jax.tuning import selection
 
     spread = {
-        name: f"{figure(mean)} ± {figure(sd)}"
+        name: f"{metric(name, mean)} ± {metric(name, sd)}"
         for name, (mean, sd) in selection.spread(runs).items()
     }
     table = [
         ["metric", *spread],
-        *([run.workdir.name, *(f"{figure(run.metrics[m])}" for m in spread)] for run in runs),
+        *([run.workdir.name, *(f"{metric(m, run.metrics[m])}" for m in spread)] for run in runs),
     ]
     table.append(["mean ± sd", *spread.values()])
     if len(runs) <= len(spread):
         table = list(map(list, zip(*table, strict=True)))
     name, best = next(iter(spread)), _best(runs)
     expected = selection.expected_best([run.main for run in runs])
+    figures = [metric(name, value) for value in expected]
     counts = [n for n in (1, 2, 3, 5, 10, 20, 50, 100) if n < len(runs)] + [len(runs)]
     return "\n".join([
         f"{runs[0].task}: {runs[0].examples:,} held-out examples",
         options.table(table[0], table[1:]),
         f"best of {len(runs)}, chosen on these examples: {name} "
-        f"{figure(best.main)}, {best.checkpoint}",
-        f"expected best of n runs: {', '.join(f'{n}: {figure(expected[n - 1])}' for n in counts)}",
+        f"{metric(name, best.main)}, {best.checkpoint}",
+        f"expected best of n runs: {', '.join(f'{n}: {figures[n - 1]}' for n in counts)}",
     ])  # fmt: skip

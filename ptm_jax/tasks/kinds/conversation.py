@@ -18,7 +18,7 @@ from ptm_jax.nn.heads.questions.answers import RationaleHead
 from ptm_jax.objectives.tasks.answers import ConversationAnswers
 from ptm_jax.tasks.formats.conversations import KINDS, Conversations
 from ptm_jax.tasks.kinds import span_answers
-from ptm_jax.tasks.kinds.base import Kind, Metrics, register
+from ptm_jax.tasks.kinds.base import Cells, Kind, Metrics, register
 from ptm_jax.tasks.metrics import squad
 
 if TYPE_CHECKING:
@@ -96,6 +96,15 @@ def lines(task: Task, examples: Sequence[Any], predictions: Sequence[Reply]) -> 
     yield json.dumps(rows, ensure_ascii=False, indent=1)
 
 
+def cells(spec: Conversations, examples, predictions: Sequence[Reply]) -> Iterator[Cells]:
+    """Rows with a question, its text, the first annotator's answer, and the reply."""
+    for example, one in zip(examples, predictions, strict=True):
+        yield {
+            "text": example.question, "pair": example.context,
+            "gold": next(iter(example.gold), None), "prediction": one.text,
+        }  # fmt: skip
+
+
 KIND = register(
     Kind(
         examples=Conversations,
@@ -105,5 +114,6 @@ KIND = register(
         predict=predict,
         measures={"coqa": measure},
         lines=lines,
+        cells=cells,
     )
 )

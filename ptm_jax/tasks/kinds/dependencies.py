@@ -14,7 +14,7 @@ from ptm_jax.inference.text.spanning import best_tree
 from ptm_jax.nn.heads.biaffine import BiaffineHead
 from ptm_jax.objectives.tasks.dependencies import Parsing
 from ptm_jax.tasks.formats.dependencies import Dependencies
-from ptm_jax.tasks.kinds.base import Kind, Metrics, register
+from ptm_jax.tasks.kinds.base import Cells, Kind, Metrics, register
 
 if TYPE_CHECKING:
     from ptm_jax.tasks.catalogue import Task
@@ -74,6 +74,20 @@ def lines(
         yield ""
 
 
+def cells(
+    spec: Dependencies, examples: Sequence[Any], predictions: Sequence[Sequence[tuple[int, str]]]
+) -> Iterator[Cells]:
+    """Rows with the words, and for each one the number of its head (0: the root) and its
+    relation."""
+    for example, words in zip(examples, predictions, strict=True):
+        arcs = zip(example.heads, example.labels, strict=True)
+        yield {
+            "text": " ".join(example.words),
+            "gold": " ".join(f"{head + 1}:{label}" for head, label in arcs),
+            "prediction": " ".join(f"{head}:{label}" for head, label in words),
+        }
+
+
 KIND = register(
     Kind(
         examples=Dependencies,
@@ -83,5 +97,6 @@ KIND = register(
         predict=predict,
         measures={"attachment": attachment},
         lines=lines,
+        cells=cells,
     )
 )

@@ -13,7 +13,7 @@ from ptm_jax.nn.heads.task_heads import SequenceHead
 from ptm_jax.objectives.tasks.downstream import Classification
 from ptm_jax.tasks.catalogue import Task, catalogue
 from ptm_jax.tasks.formats.marked import TypedMentions
-from ptm_jax.tasks.kinds.base import Kind, Metrics, class_scores, register, rows_of
+from ptm_jax.tasks.kinds.base import Cells, Kind, Metrics, class_scores, register, rows_of
 from ptm_jax.tasks.metrics.measures import harmonic
 
 if TYPE_CHECKING:
@@ -96,6 +96,15 @@ def lines(task: Task, examples: Sequence[Any], predictions: Sequence[frozenset])
         yield json.dumps({"index": example.index, "types": sorted(types)}, ensure_ascii=False)
 
 
+def cells(
+    spec: TypedMentions, examples: Sequence[Any], predictions: Sequence[frozenset]
+) -> Iterator[Cells]:
+    """Rows with a text and the types of its mention, with commas between them."""
+    for example, types in zip(examples, predictions, strict=True):
+        gold = None if example.labels is None else ", ".join(sorted(example.labels))
+        yield {"text": example.text, "gold": gold, "prediction": ", ".join(sorted(types))}
+
+
 register(
     Kind(
         examples=TypedMentions,
@@ -106,6 +115,7 @@ register(
         measures={"typing": typing, "strict": strict},
         lines=lines,
         pooled=True,
+        cells=cells,
         of_entities={
             "head": "typed",
             "new_head": lambda spec, summary: EntityClasses(classes=spec.outputs, dropout=0.1),

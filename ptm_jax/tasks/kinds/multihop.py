@@ -18,7 +18,7 @@ from ptm_jax.nn.heads.questions.hotpot import HopHead, PairRanker
 from ptm_jax.objectives.tasks.hotpot import DocumentPairs, HopAnswers
 from ptm_jax.tasks.formats.hops import Hop
 from ptm_jax.tasks.formats.hotpot import KINDS, HopDocuments, HopReading
-from ptm_jax.tasks.kinds.base import Kind, Metrics, register, rows_of, scores_of_fields
+from ptm_jax.tasks.kinds.base import Cells, Kind, Metrics, register, rows_of, scores_of_fields
 from ptm_jax.tasks.metrics.measures import f_of, harmonic
 from ptm_jax.tasks.metrics.squad import normalised
 
@@ -191,6 +191,12 @@ def lines(task: Task, examples: Sequence[Hop], predictions: Sequence[HopAnswer])
     yield json.dumps(document, ensure_ascii=False, indent=1)
 
 
+def cells(spec: HopReading, examples, predictions: Sequence[HopAnswer]) -> Iterator[Cells]:
+    """Rows with a question and its answer."""
+    for example, one in zip(examples, predictions, strict=True):
+        yield {"text": example.question, "gold": example.answer or None, "prediction": one.text}
+
+
 DOCUMENTS = register(
     Kind(
         examples=HopDocuments,
@@ -213,5 +219,6 @@ ANSWERS = register(
         measures={"hotpot": measure},
         lines=lines,
         first="hotpot_rank",
+        cells=cells,
     )
 )

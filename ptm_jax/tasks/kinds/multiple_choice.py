@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 from ptm_jax.inference.head_scores import scored
 from ptm_jax.inference.text.classifying import predicted
 from ptm_jax.nn.heads.task_heads import ChoiceHead
 from ptm_jax.objectives.tasks.downstream import Choosing
 from ptm_jax.tasks.formats.choices import Choices
-from ptm_jax.tasks.kinds.base import Kind, json_lines, register, rows_of
+from ptm_jax.tasks.kinds.base import Cells, Kind, json_lines, register, rows_of
 from ptm_jax.tasks.metrics import measures
 
 
@@ -30,6 +31,15 @@ def lines(task, examples, predictions):
         yield json.dumps({"idx": example.index, "label": int(one.label)})
 
 
+def cells(spec: Choices, examples, predictions) -> Iterator[Cells]:
+    """Rows with a question, the number of its choice, and the probability of that."""
+    for example, one in zip(examples, predictions, strict=True):
+        yield {
+            "text": example.first, "gold": example.label, "prediction": one.label,
+            "score": one.scores[one.label],
+        }  # fmt: skip
+
+
 KIND = register(
     Kind(
         examples=Choices,
@@ -42,5 +52,6 @@ KIND = register(
         pooled=True,
         config=lambda classes: {"num_choices": classes},
         outcomes=measures.labels_of,
+        cells=cells,
     )
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from ptm_jax.objectives.tasks.answers import VerifiedSpan
 from ptm_jax.tasks.formats import taskrows
 from ptm_jax.tasks.formats.questions import Answerable, VerifiedQuestions
 from ptm_jax.tasks.kinds import classification, span_answers
-from ptm_jax.tasks.kinds.base import register
+from ptm_jax.tasks.kinds.base import Cells, register
 from ptm_jax.tasks.metrics import measures
 
 
@@ -71,6 +71,16 @@ def outcomes(examples, predictions) -> tuple[list[str], list[str]]:
     return gold, [one.label for one in predictions]
 
 
+def cells(spec: Answerable, examples, predictions: Sequence[Prediction]) -> Iterator[Cells]:
+    """Rows with a question, its text, whether it has an answer there, and the probability."""
+    gold, _ = outcomes(examples, predictions)
+    for example, answered, one in zip(examples, gold, predictions, strict=True):
+        yield {
+            "text": example.question, "pair": example.context, "gold": answered,
+            "prediction": one.label, "score": one.scores[one.label],
+        }  # fmt: skip
+
+
 SKETCHY = register(
     dataclasses.replace(
         classification.KIND,
@@ -78,6 +88,7 @@ SKETCHY = register(
         predict=predict_answerable,
         measures={"answerable": functools.partial(measures.accuracy, outcomes=outcomes)},
         outcomes=outcomes,
+        cells=cells,
     )
 )
 INTENSIVE = register(

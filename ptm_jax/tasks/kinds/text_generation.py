@@ -3,13 +3,13 @@ The prediction file has a text per line."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ptm_jax.inference import head_scores
 from ptm_jax.objectives.text.seq2seq import Seq2Seq
 from ptm_jax.tasks.formats.targets import Targets
 from ptm_jax.tasks.formats.taskdata import Remarks
-from ptm_jax.tasks.kinds.base import Kind, Metrics, register
+from ptm_jax.tasks.kinds.base import Cells, Kind, Metrics, register
 from ptm_jax.tasks.metrics import rouge
 from ptm_jax.tasks.translation import sacrebleu_scores
 
@@ -54,6 +54,12 @@ def rouge_f(examples, predictions, task=None) -> Metrics:
     return {name: f for name, (f, _, _) in scores.items()}
 
 
+def cells(spec, examples, predictions) -> Iterator[Cells]:
+    """Rows with a source, its target, and the text that is generated."""
+    for example, text in zip(examples, predictions, strict=True):
+        yield {"text": example.source, "gold": example.target, "prediction": text}
+
+
 KIND = register(
     Kind(
         examples=Targets,
@@ -64,5 +70,6 @@ KIND = register(
         signatures=signatures,
         lines=lambda task, examples, predictions: iter(predictions),
         writes=True,
+        cells=cells,
     )
 )

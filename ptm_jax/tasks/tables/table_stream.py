@@ -153,20 +153,9 @@ class TableStream(Stream):
         if not self.objects:
             return rows
         return [
-            _object(row, list(kind.lines(self.task, [example], [one])))
+            prediction_tables.object_of(row, list(kind.lines(self.task, [example], [one])))
             for row, example, one in zip(rows, examples, predictions, strict=True)
         ]
-
-
-def _object(row: Result, lines: Sequence[str]) -> Result:
-    """Returns an object of JSON: a row of the table, and the fields of the task's own JSON lines,
-    such as the scores of all classes."""
-    fields = {name: value for name, value in row.items() if value is not None}
-    with contextlib.suppress(ValueError):
-        line = json.loads(lines[0]) if len(lines) == 1 else None
-        if isinstance(line, dict) and "prediction" in line:
-            fields |= line
-    return fields
 
 
 def stream_of(

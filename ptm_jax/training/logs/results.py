@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -79,7 +80,7 @@ def finished(config: Experiment, workdir: Path, progress: Callable | None = None
     baseline = evaluation.unigram_baseline(
         corpus.counts("train"), text, corpus.uncounted, config.system.corruption
     )
-    compared = slots.objective(config.system.objective).baseline
+    compared = compared_with(baseline, slots.objective(config.system.objective).baseline)
     result = Result(
         workdir,
         steps[-1],
@@ -93,6 +94,12 @@ def finished(config: Experiment, workdir: Path, progress: Callable | None = None
     )
     meta = saved["meta"]
     return with_facts(result, config.system, meta["tokens"], meta["seconds"], meta.get("goodput"))
+
+
+def compared_with(baseline: float, metric: str | None) -> str | None:
+    """Returns the metric of the held-out text to compare with a baseline; None where the data have
+    no frequencies to predict, as texts without classes."""
+    return metric if math.isfinite(baseline) else None
 
 
 def with_facts(
