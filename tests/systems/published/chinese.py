@@ -20,7 +20,6 @@ SIZES = {
     "ernie_2_base": ernie_2(108_932_934, 768),
     "ernie_2_large": ernie_2(334_661_958, 1_024),
     "bert_base_chinese_wwm_ext": BERT,
-    "ernie_base": ERNIE,
     "ernie_base_published": ERNIE,
     "ernie_base_dialogue": ERNIE,
     "zen_base": ZEN,

@@ -13,18 +13,14 @@ SIZES = {
     **{
         name: pretraining(28_996)
         for name in (
-            "biobert",
             "biobert_pubmed",
             "biobert_pmc",
             "biobert_pubmed_pmc",
-            "clinical_bert",
             "clinical_bert_discharge_released",
             "scibert_basevocab_cased",
         )
     },
-    **dict.fromkeys(("clinicalbert", "bert_further", "scibert_basevocab_uncased"), 110_106_428),
-    "scibert_scivocab_uncased": pretraining(31_090),
-    "scibert_scivocab_cased": pretraining(31_116),
+    **dict.fromkeys(("bert_further", "scibert_basevocab_uncased"), 110_106_428),
 }
 TRAINS = {
     "biobert_mini": [(unigram("mlm_nll"), 0.1)],
