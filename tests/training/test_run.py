@@ -4,6 +4,7 @@ print what is wrong."""
 import dataclasses
 import fcntl
 import json
+import math
 import random
 import shutil
 import signal
@@ -18,6 +19,7 @@ import pytest
 from ptm_jax.cli import options, target
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Adafactor
+from ptm_jax.core.types import Ratio
 from ptm_jax.training import loop, workdirs
 from ptm_jax.training.hosts import group
 from ptm_jax.training.logs import evaluation, logs
@@ -281,6 +283,15 @@ def test_the_sums_of_a_window_are_the_checkpoints_own():
     window.add({"loss": np.float32(5.0)})
     assert window.close()[0] == {"loss": 3.5} and json.dumps(kept) == text
     assert evaluation.Window(kept).close()[:2] == ({"loss": 2.0}, 1)
+
+
+def test_a_term_without_rows_has_no_mean_and_adds_nothing_to_the_loss():
+    window = evaluation.Window()
+    terms = Ratio(np.array([6.0, 0.0]), np.array([3.0, 0.0]))
+    window.add({"loss": terms, "mlm_nll": Ratio(6.0, 3.0), "nsp_nll": Ratio(0.0, 0.0)})
+    means, _, _ = window.close()
+    assert (means["loss"], means["mlm_nll"]) == (2.0, 2.0)
+    assert math.isnan(means["nsp_nll"])
 
 
 @pytest.mark.full

@@ -51,12 +51,14 @@ class Window:
 
     def close(self) -> tuple[dict[str, float], int, float]:
         """Returns (means, steps, tokens) since the last call.
-        The loss is the sum of the means of its terms."""
+        The loss is the sum of the means of its terms. The mean of no rows is NaN."""
         sums, self._sums = self.sums(), {}
         steps = int(sums.pop("", 0))
         tokens = sum(sums.pop("tokens", [[0.0]])[0])
         means = {
-            name: sum(s / w if w else 0.0 for s, w in zip(total, weight, strict=True))
+            name: sum(s / w for s, w in zip(total, weight, strict=True) if w)
+            if any(weight)
+            else math.nan
             for name, (total, weight) in sums.items()
         }
         return means, steps, tokens
