@@ -16,7 +16,7 @@ import pytest
 
 from ptm_jax import systems
 from ptm_jax.systems.survey import trainings
-from support import commit
+from support import commit, rewriting
 
 DUE = os.environ.get("PTM_TRAININGS") == "due"
 MINUTES = float(os.environ.get("PTM_TRAINING_MINUTES") or "inf")
@@ -74,17 +74,16 @@ def pytest_sessionfinish(session):
     if not DUE or hasattr(session.config, "workerinput") or not _passed:
         return
     date, head = commit.today_and_commit()
-    trainings.record(
-        {
-            name: {
-                "hash": trainings.fingerprint(record_of(name)),
-                "date": date,
-                "commit": head,
-                "seconds": seconds,
-            }
-            for name, seconds in _passed.items()
+    passes = {
+        name: {
+            "hash": trainings.fingerprint(record_of(name)),
+            "date": date,
+            "commit": head,
+            "seconds": seconds,
         }
-    )
+        for name, seconds in _passed.items()
+    }
+    rewriting.rewrite(trainings.FILE, lambda text: trainings.merged(text, passes))
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -92,17 +92,11 @@ def test_commits_are_counted_where_there_is_a_checkout(monkeypatch, tmp_path):
     assert trainings._commits_since("HEAD") is None
 
 
-def test_passes_are_written_and_the_others_stay(monkeypatch, tmp_path):
-    file = tmp_path / "trainings.json"
-    file.write_text('{"a": {"hash": "1"}, "b": {"hash": "2"}}')
-    monkeypatch.setattr(trainings, "FILE", file)
-    trainings.recorded.cache_clear()
-    try:
-        trainings.record({"b": {"hash": "3"}})
-        assert trainings.recorded() == {"a": {"hash": "1"}, "b": {"hash": "3"}}
-        assert json.loads(file.read_text()) == trainings.recorded()
-    finally:
-        trainings.recorded.cache_clear()
+def test_passes_are_merged_and_the_others_stay():
+    text = '{"a": {"hash": "1"}, "b": {"hash": "2"}}'
+    merged = trainings.merged(text, {"b": {"hash": "3"}})
+    assert json.loads(merged) == {"a": {"hash": "1"}, "b": {"hash": "3"}}
+    assert json.loads(trainings.merged("", {"b": {"hash": "3"}})) == {"b": {"hash": "3"}}
 
 
 def test_each_word_of_a_training_has_an_entry():

@@ -36,12 +36,11 @@ def recorded() -> dict[str, dict[str, Any]]:
     return json.loads(FILE.read_text(encoding="utf8"))
 
 
-def record(passes: dict[str, dict[str, Any]]) -> None:
-    """Writes passes into the file; the other entries stay."""
-    entries = sorted({**recorded(), **passes}.items())
+def merged(text: str, passes: Mapping[str, Mapping[str, Any]]) -> str:
+    """Returns the text of the file with these passes; the other entries stay."""
+    entries = sorted({**json.loads(text or "{}"), **passes}.items())
     lines = [f" {json.dumps(name)}: {json.dumps(entry)}" for name, entry in entries]
-    FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf8")
-    recorded.cache_clear()
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def fingerprint(system: System) -> str:
