@@ -18,9 +18,10 @@ import jax
 from ptm_jax.core import spec
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.spec.classes import kinds_of
-from ptm_jax.core.system import Experiment
+from ptm_jax.core.system import Experiment, in_phase
 from ptm_jax.data.corpora import prepare, store
 from ptm_jax.data.corpora.store import Corpus
+from ptm_jax.data.languages import mix
 from ptm_jax.data.stores import fetched
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.mesh import rules as tables
@@ -28,6 +29,7 @@ from ptm_jax.mesh import slices
 from ptm_jax.runs import evaluations, resolving
 from ptm_jax.runs.run import Run
 from ptm_jax.training.logs import evaluation
+from ptm_jax.training.logs.figures import figure
 from ptm_jax.training.start import differing, setup
 from ptm_jax.training.steps.building import building
 from ptm_jax.training.steps.phase_work import Phases
@@ -45,11 +47,17 @@ NEEDS_A_TASK = (
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """Metrics of the checkpoint of `step` over `examples` rows."""
+    """Metrics of the checkpoint of `step` over `examples` rows.
+
+    languages   {language: (its rows, its metrics)} of a text in several languages
+    """
 
     step: int
     examples: int
     metrics: Mapping[str, float]
+    languages: Mapping[str, tuple[int, Mapping[str, float]]] = dataclasses.field(
+        default_factory=dict
+    )
 
 
 def measure(run: Run, config: Experiment, corpus: Corpus, split: str, batches: int = 0) -> Measured:
@@ -71,10 +79,14 @@ def measure(run: Run, config: Experiment, corpus: Corpus, split: str, batches: i
     streams = setup.held_out(config, corpus, phase, split)
     with jax.set_mesh(mesh), building(config.system):
         carry = work.program.initial_carry(params, setup.example(config, corpus, phase))
-        metrics, rows = evaluation.of_parts(
-            work.evaluate, params, streams, mesh=mesh, carry=carry, batches=batches
-        )
-    return Measured(step, rows, metrics)
+        settings = {"mesh": mesh, "carry": carry, "batches": batches}
+        metrics, rows = evaluation.of_parts(work.evaluate, params, streams, **settings)
+        parts = mix.each(in_phase(config.system, phase).examples, corpus, split)
+        languages = {
+            name: evaluation.of_parts(work.evaluate, params, [("", stream)], **settings)[::-1]
+            for name, stream in setup.of_parts(config, phase, parts, split)
+        }
+    return Measured(step, rows, metrics, languages)
 
 
 @contextlib.contextmanager
@@ -175,7 +187,25 @@ def report(objective: str, request: evaluations.Request) -> evaluations.Report:
         "split": " ".join(request.data) or split,
     }
     head = "{task}: {examples:,} rows of {split}, checkpoint of step {step}".format(**document)
-    return evaluations.Report(document=document, head=head, width=18)
+    if measured.languages:
+        document["languages"] = {
+            name: {"examples": rows, "metrics": dict(values)}
+            for name, (rows, values) in measured.languages.items()
+        }
+    table = by_language(measured)
+    return evaluations.Report(document=document, head=head, width=18, table=table)
+
+
+def by_language(measured: Measured) -> list[list[str]]:
+    """Returns the table of the languages of a text; [] without several."""
+    if not measured.languages:
+        return []
+    names = list(measured.metrics)
+    rows = [
+        [name, f"{rows:,}", *(figure(values.get(metric)) for metric in names)]
+        for name, (rows, values) in measured.languages.items()
+    ]
+    return [["language", "rows", *names], *rows]
 
 
 def _objective(system: Mapping[str, Any], task: str) -> dict[str, Any]:

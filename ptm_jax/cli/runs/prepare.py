@@ -26,6 +26,7 @@ import tyro
 
 from ptm_jax.cli.options import Flag, Number, Path, given, report
 from ptm_jax.cli.progress import bars
+from ptm_jax.cli.runs import prepared
 from ptm_jax.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -168,11 +169,7 @@ def run(args: Args) -> int:
         "{documents:,} documents, {tokens:,} tokens, vocabulary {vocabulary:,}, {shards} "
         "shards".format(**facts)
     ]
-    lines += [
-        f"  {name}: {part['documents']:,} documents, {part['tokens']:,} tokens "
-        f"({part['share']:.1%}), {part['unknown']:.2%} unknown"
-        for name, part in facts.get("languages", {}).items()
-    ]
+    lines += prepared.parts(facts.get("languages", {}), args.data[0])
     if cleaning := facts.get("cleaning"):
         dropped = (
             "; ".join(f"{name} {count:,}" for name, count in cleaning["dropped"].items())
@@ -182,10 +179,8 @@ def run(args: Args) -> int:
             f"cleaning kept {cleaning['kept']:,} of {cleaning['read']:,} documents; dropped "
             f"{dropped}"
         )
-    lines.append(
-        f"in {args.out} after {facts['seconds']} s; next: ptm train bert_mini --data "
-        f"{args.out} --workdir DIR"
-    )
+    lines.append(f"in {args.out} after {facts['seconds']} s")
+    lines += prepared.next_steps(corpus, args, _specials(args))
     return report(facts, "\n".join(lines), args.json)
 
 
@@ -213,7 +208,8 @@ def mixed(corpus: Corpus) -> dict[str, dict[str, float]]:
             for count in ("documents", "sentences", "tokens")
         }
         shares = {"share": sums["tokens"] / max(1, total), "unknown": part["unknown"]}
-        counts[name] = {**sums, **shares, "pieces": part["pieces"]}
+        words = corpus.manifest.get("words", {}).get(name)
+        counts[name] = {**sums, **shares, "pieces": part["pieces"], "words": words}
     return counts
 
 
@@ -263,6 +259,7 @@ def _graph(args: Args) -> int:
             ", ".join(f"{count:,} {name}" for name, count in facts["mentions"].items())
             + " of the text"
         )
+    lines.append(f"next: ptm train transe_mini --data triples:{args.out} --workdir DIR")
     return report(facts, "\n".join(lines), args.json)
 
 
@@ -335,6 +332,10 @@ def _runner(args: Args) -> Any:
     return Runner(args.runner, (*processes, *args.runner_options), args.staging)
 
 
+def _specials(args: Args) -> str:
+    return STYLES[args.tokenizer] if args.specials == "auto" else args.specials
+
+
 def _spec(args: Args) -> Any:
     from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 
@@ -343,7 +344,7 @@ def _spec(args: Args) -> Any:
         vocab=args.vocab,
         lowercase=args.lowercase
         or (args.tokenizer in ("wordpiece", "word") and not args.no_lowercase),
-        specials=STYLES[args.tokenizer] if args.specials == "auto" else args.specials,
+        specials=_specials(args),
         sentinels=args.sentinels,
         sampling=args.sampling,
         strip_accents=not args.keep_accents,

@@ -199,7 +199,7 @@ def _tokenizer(texts: Sequence[Text]) -> tokenizing.Tokenizer:
     job = texts[0].job
     folder, spec = job.folder / "tokenizer", job.spec
     if not folder.exists():
-        texts[0].report("training the tokenizer")
+        texts[0].report("training the tokenizer" if spec.path is None else "reading the tokenizer")
         sizes = np.array([text.train_bytes for text in texts])
         budgets = min(spec.train_bytes, sizes.sum()) * shares_of(sizes, spec.sampling)
         lines = itertools.chain.from_iterable(

@@ -15,7 +15,7 @@ import functools
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from ptm_jax.data.text import remote
 from ptm_jax.data.text import sources as text_sources
 from ptm_jax.data.text.bounded import DOCUMENT_BYTES
 from ptm_jax.data.tokenizers import saved
-from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
+from ptm_jax.data.tokenizers.tokenizing import Tokenizer, TokenizerSpec
 from ptm_jax.statistics import cooccurrences as pairs
 
 SHARD_BYTES = 64_000_000
@@ -229,6 +229,7 @@ def _write_manifest(
             name: mix.facts(_sizes(shards), counts[name], tokenizer.vocab)
             for name, shards in written.items()
         }
+        manifest["words"] = _words(tokenizer, counts)
     if reports := [json.loads(path.read_text()) for path in sorted(folder.glob(f"*{REPORT}"))]:
         manifest["cleaning"] = clean_text.total(reports)
     manifest["arrays"] = {
@@ -236,6 +237,15 @@ def _write_manifest(
     }
     manifest["digest"] = store.digest(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+
+
+def _words(tokenizer: Tokenizer, counts: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """Returns {language: pieces that begin a word}; {} of a tokenizer that marks the ends."""
+    try:
+        begins = tokenizer.word_starts()
+    except UserError:
+        return {}
+    return {name: int(both[:, begins].sum()) for name, both in counts.items()}
 
 
 def _counts(shards: dict[str, list[Shard]], size: int) -> np.ndarray:

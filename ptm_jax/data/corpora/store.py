@@ -276,9 +276,9 @@ def _no_writer(path: Path) -> None:
 
 
 def digest(manifest: dict[str, Any]) -> str:
-    """Returns the sha256 of a manifest without its own digest and without `arrays`.
-    Older manifests lack `arrays`."""
-    body = {k: v for k, v in manifest.items() if k not in ("digest", "arrays")}
+    """Returns the sha256 of a manifest without its own digest, `arrays` and `words`, which older
+    manifests lack."""
+    body = {k: v for k, v in manifest.items() if k not in ("digest", "arrays", "words")}
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 

@@ -77,6 +77,13 @@ def apart(examples: slots.Examples, corpus: Corpus, split: str) -> Sequence[Part
     return examples.parts(corpus, split)
 
 
+def each(examples: slots.Examples, corpus: Corpus, split: str) -> Sequence[Part]:
+    """Returns the languages of a split, of several, where `apart` measures none by itself."""
+    if not isinstance(examples, Mixture) or examples.apart or len(corpus.languages) < 2:
+        return ()
+    return examples.parts(corpus, split)
+
+
 def shares_of(sizes: np.ndarray, power: float) -> np.ndarray:
     """Returns the shares sizes^power, divided by their sum; 0 of size 0."""
     weights = np.where(sizes > 0, np.maximum(sizes, 1.0) ** power, 0.0)

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -312,10 +312,19 @@ def held_out(
     """Yields ("", rows of a split), and (name, its rows) of each part of a mixture that is measured
     by itself (`Mixture.apart`)."""
     yield "", stream(config, corpus, phase, split, epochs=1, share=share)
-    examples, shape = in_phase(config.system, phase).examples, config.system.recipe.phases[phase]
+    parts = mix.apart(in_phase(config.system, phase).examples, corpus, split)
+    yield from of_parts(config, phase, parts, split, share)
+
+
+def of_parts(
+    config: Experiment, phase: int, parts: Iterable[mix.Part], split: str,
+    share: tuple[int, int] = (0, 1),
+) -> Iterator[tuple[str, Stream]]:  # fmt: skip
+    """Yields (name, the rows of a split once) of the parts of a mixture."""
+    shape = config.system.recipe.phases[phase]
     options = {"length": shape.length, "batch": shape.batch, "seed": config.seed + phase}
     options |= {"epochs": 1, "process_index": share[0], "process_count": share[1]}
-    for part in mix.apart(examples, corpus, split):
+    for part in parts:
         yield part.name, Stream(part.corpus, split, part.examples, **options)
 
 
