@@ -14,8 +14,13 @@
 
 namespace ffi = xla::ffi;
 
-constexpr int LANES = 16, TALL = 4, WIDE = 2;  // numbers of a vector; queries, vectors of a tile
-constexpr int SIDE = 32;                       // queries or keys of a block; whole vectors and whole tiles
+#ifdef __AVX512F__
+constexpr int LANES = 16;  // numbers of a vector: a register, since g++ moves the parts of a longer one to memory and back
+#else
+constexpr int LANES = 8;
+#endif
+constexpr int TALL = 4, WIDE = 2;  // queries, vectors of a tile
+constexpr int SIDE = 32;           // queries or keys of a block; whole vectors and whole tiles
 typedef float Vector __attribute__((vector_size(4 * LANES)));
 typedef int32_t Wholes __attribute__((vector_size(4 * LANES)));
 #define INLINE static inline __attribute__((always_inline))
