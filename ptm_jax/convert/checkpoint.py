@@ -24,6 +24,9 @@ from ptm_jax.convert.saving import write_tensors
 from ptm_jax.core import slots, spec, towers
 from ptm_jax.core.errors import UserError, unknown
 from ptm_jax.core.paths import flatten, unflatten
+from ptm_jax.core.reading import check_fields, read_json
+from ptm_jax.core.spec.classes import kinds_of
+from ptm_jax.core.spec.rebuild import rebuild
 from ptm_jax.core.streams import stream
 from ptm_jax.core.system import System
 from ptm_jax.core.types import Vocab
@@ -31,7 +34,11 @@ from ptm_jax.data.tokenizers.published import FILES, read_published
 from ptm_jax.objectives.tasks.downstream import label_kind
 
 if TYPE_CHECKING:
+    from ptm_jax.core.recipe import Recipe
     from ptm_jax.core.slots import Objective
+
+RECIPE = "ptm_jax_recipe.json"
+"""File of a folder that `ptm export` wrote: the recipe of the run, beside config.json."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,9 +92,35 @@ def record_of(
             )
         system = spec.respell(system, Vocab, dataclasses.replace(vocab, size=size))
     folder = Path(config.file).parent
-    return dataclasses.replace(
-        system, name=name if folder == Path() else folder.absolute().name
-    ), name
+    if folder == Path():
+        return dataclasses.replace(system, name=name), name
+    return _with_recipe(dataclasses.replace(system, name=folder.absolute().name), folder), name
+
+
+def _with_recipe(system: System, folder: Path) -> System:
+    """Returns the record with the recipe of the run from which this library wrote a folder.
+    Raises UserError for a damaged file."""
+    path = folder / RECIPE
+    if not path.is_file():
+        return system
+    record = read_json(path, "the recipe of a run")
+    check_fields(path, record, {"kind": str, "phases": list, "lr": float})
+    try:
+        return dataclasses.replace(system, recipe=rebuild({**record, "kind": "Recipe"}, kinds_of()))
+    except UserError as error:
+        raise UserError(
+            f"{path} is no recipe of this version ({error}); delete it: the published recipe takes "
+            "its place"
+        ) from None
+
+
+def keep_recipe(folder: Path, recipe: Recipe) -> None:
+    """Writes the recipe of a run into a published folder that has another one, for `record_of`. A
+    recipe with phases that change the system is the run's alone."""
+    named = any(phase.changes or phase.continues for phase in recipe.phases)
+    if not named and recipe != record_of(config_of(folder))[0].recipe:
+        text = json.dumps(spec.to_json(recipe), indent=1)
+        (folder / RECIPE).write_text(text + "\n", encoding="utf8")
 
 
 def read(

@@ -81,6 +81,8 @@ def export(
             "max_shard_bytes": max_shard_bytes,
         }
         checkpoint.write(draft, system, {"main": params}, **options)
+        if run is not None:
+            checkpoint.keep_recipe(draft, model.system.recipe)
         if model.tokenizer is not None:
             encoder = model.module.encoder
             typed = encoder.types > 1 and not types_are_words(encoder.embeddings)
@@ -91,9 +93,8 @@ def export(
         if sentence is not None:
             sentence_export.write(draft, sentence)
         fields = json.loads((draft / "config.json").read_text(encoding="utf8"))
-        (draft / "README.md").write_text(
-            card.card(model, fields, sentence is not None, run), encoding="utf8"
-        )
+        text = card.card(model, fields, sentence is not None, run)
+        (draft / "README.md").write_text(text, encoding="utf8")
     return [file for file in Path(out).absolute().rglob("*") if file.is_file()]
 
 

@@ -22,12 +22,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from ptm_jax.cli import options
 from ptm_jax.core.errors import UserError
+
+if TYPE_CHECKING:
+    from ptm_jax.core.recipe import Recipe
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,8 +107,27 @@ def run(args: Args) -> int:
         if tokenizer is None
         else f"  with a {tokenizer.kind} tokenizer of {len(tokenizer.pieces)} pieces",
         f"  in {args.out}",
+        *recipe_lines(imported.system.recipe, imported.config.file),
     ]
     return options.report(document, "\n".join(lines), args.json)
+
+
+def recipe_lines(recipe: Recipe, config: str) -> list[str]:
+    """Returns the lines on the recipe that further training has: of the run that was exported, or
+    as published, with the options that change it. `config` is the file of the folder."""
+    from pathlib import Path
+
+    from ptm_jax.convert.checkpoint import RECIPE
+
+    last = len(recipe.phases) - 1
+    phase = recipe.phases[last]
+    shape = f"{phase.batch:,} rows of {phase.length:,} tokens, lr {recipe.lr:g}"
+    if Path(config).with_name(RECIPE).is_file():
+        return [f"  further training: {shape}, as the run that was exported ({RECIPE})"]
+    return [
+        f"  further training: {shape}, as published; fewer by --set recipe.phases.{last}.batch=16 "
+        f"recipe.phases.{last}.length=128 recipe.lr=5e-5"
+    ]
 
 
 def _expanded(args: Args) -> int:
