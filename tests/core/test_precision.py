@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from ptm_jax.bench import programs
+from ptm_jax.core import precision
 from ptm_jax.core.precision import Precision
 from ptm_jax.kernels import integers
 from ptm_jax.training.steps.step import program
@@ -35,14 +36,12 @@ def operands(spec, dtype=np.float32):
 @pytest.mark.parametrize(("compute", "tolerance"), [("float32", 1e-6), ("bfloat16", 2e-2)])
 def test_product_and_gradients(spec, compute, tolerance):
     a, b = operands(spec)
-    precision = Precision(compute)
-    value = precision.einsum(spec, a, b, jnp.float32)
+    product = Precision(compute).einsum
+    value = product(spec, a, b, jnp.float32)
     expected = np.einsum(spec, *[np.asarray(x, np.float64) for x in (a, b)])
     np.testing.assert_allclose(value, expected, atol=tolerance * 10)
     g = jnp.asarray(np.random.default_rng(1).normal(size=expected.shape), jnp.float32)
-    found = jax.grad(lambda a, b: (precision.einsum(spec, a, b, jnp.float32) * g).sum(), (0, 1))(
-        a, b
-    )
+    found = jax.grad(lambda a, b: (product(spec, a, b, jnp.float32) * g).sum(), (0, 1))(a, b)
     wanted = jax.grad(lambda a, b: (jnp.einsum(spec, a, b, precision="highest") * g).sum(), (0, 1))(
         a, b
     )
@@ -58,7 +57,21 @@ def test_dense_contracts_several_axes():
     )
 
 
-def test_every_bfloat16_product_accumulates_in_float32_both_ways():
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_widened_product_is_that_of_the_rounded_numbers(spec, monkeypatch):
+    """Compiled, since the compiler may leave out a rounding that nothing reads."""
+    monkeypatch.setattr(precision, "widens", lambda: True)
+    call = jax.jit(lambda a, b: Precision("bfloat16").einsum(spec, a, b, jnp.float32))
+    a, b = operands(spec)
+    assert "xbf16>, tensor" not in "".join(
+        line for line in call.lower(a, b).as_text().splitlines() if "dot_general" in line
+    )
+    rounded = [np.asarray(x.astype(jnp.bfloat16), np.float64) for x in (a, b)]
+    np.testing.assert_allclose(call(a, b), np.einsum(spec, *rounded), rtol=1e-6, atol=1e-6)
+
+
+def test_every_bfloat16_product_accumulates_in_float32_both_ways(monkeypatch):
+    monkeypatch.setattr(precision, "widens", lambda: False)
     a, b = operands("md,df->mf")
 
     def loss(a, b):
@@ -129,9 +142,10 @@ def test_one_row_is_the_first_of_several():
 
 
 @pytest.mark.full
-def test_no_product_of_a_compiled_step_accumulates_in_bfloat16():
+def test_no_product_of_a_compiled_step_accumulates_in_bfloat16(monkeypatch):
     """Read from the optimized module of a whole training step: forward, backward, and update. It
     has no kernels for CPUs, whose products are in C++ (`tests/kernels/test_attention_cpu.py`)."""
+    monkeypatch.setattr(precision, "widens", lambda: False)
     sizes = programs.Sizes(layers=1, width=32, heads=2, vocab=200, batch=2, length=16)
     batch = programs.rows(sizes)
     work = program(programs.bert(sizes, "bfloat16"), 0)
