@@ -103,7 +103,15 @@ def test_a_transformer_begins_with_models_of_its_sides(monkeypatch, capsys):
     assert inside["encoder/embed/token"] == 2  # both sides have one table: the last one's
     lines = capsys.readouterr().err
     assert "decoder of 2: begins at random: encoder/decoder/stack/block/cross/attention" in lines
-    assert "decoder of 2" in lines and "in the model, not used: encoder/embed, heads_mlm" in lines
+    assert "1: in the model, not used: " in lines and "encoder of 1" not in lines
+
+
+@pytest.mark.full
+def test_one_model_for_both_sides_has_one_line_of_what_is_not_used(monkeypatch, capsys):
+    begun(monkeypatch, "xlm_translation_mini", "xlm_mini", SMALL, encoder="3", decoder="3")
+    lines = capsys.readouterr().err.splitlines()
+    (line,) = (line for line in lines if "not used" in line)
+    assert line == "3: in the model, not used: encoder/embed/language, heads_mlm"
 
 
 @pytest.mark.full

@@ -96,7 +96,7 @@ def begin(
     line on stderr. Encoders must match, except for parameters added by adaptations. Raises
     UserError.
     """
-    random, sources = flatten(params), opened(init).sources
+    random, sources, printed = flatten(params), opened(init).sources, set()
     for source in sources:
         if source.vectors:
             lexicons = _lexicons(system) if source.entities else {}
@@ -105,7 +105,7 @@ def begin(
             else:
                 params = given_vectors.fill(params, source, tokenizer())
         elif source.at in model_parts.parts_of(system):
-            params = model_parts.begun(params, source, system, _placed)
+            params = model_parts.begun(params, source, system, _placed, printed)
         else:
             params = _with_model(params, source, system, tiling)
     flat = flatten(params)

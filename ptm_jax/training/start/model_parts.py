@@ -8,7 +8,7 @@ Row 226: the encoder, the decoder or both begin with a model of one side's text 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from ptm_jax.core import slots
@@ -35,14 +35,16 @@ def begun(
     source: Initial,
     system: System,
     place: Callable[[Any, Any], Any],
+    printed: set[str],
 ) -> Mapping[str, Any]:
     """Returns `params` with the part `source.at` from a language model, and prints what either has
-    alone. `place(new, old)` puts an array in the place of another. Raises UserError."""
+    alone. `place(new, old)` puts an array in the place of another; lines that are in `printed` are
+    printed once for several parts. Raises UserError."""
     tower, encoder = parts_of(system)[source.at]
     moves = {
         f"main/{old}": f"{tower}/{new}" for old, new in encoder.language_models[source.at].items()
     }
-    flat, filled, unused = flatten(params), set(), []
+    flat, filled, used, unused = flatten(params), set(), set(), []
     for name, leaf in flatten(source.params(system)[0]).items():
         new = next(
             (name.replace(old, new, 1) for old, new in moves.items() if name.startswith(old)), None
@@ -50,6 +52,7 @@ def begun(
         if new in flat and flat[new].shape == leaf.shape:
             flat[new] = place(leaf, flat[new])
             filled.add(new)
+            used.add(name.rpartition("/")[0])
             continue
         alone = new not in flat and (new is None or re.search(encoder.apart, new))
         if "/heads_" in name or alone:
@@ -72,9 +75,13 @@ def begun(
             f"{source.path} does not fit {source.at}: it has no {what}; take a language model "
             "with the layers of this part"
         )
-    remarks = {"begins at random": missing, "in the model, not used": unused}
-    if lines := [f"{text}: {_modules(names)}" for text, names in remarks.items() if names]:
-        console.say(f"{source.at} of {source.path}: {'; '.join(lines)}")
+    lines = [f"{source.at} of {source.path}: begins at random: {_modules(missing)}"] * bool(missing)
+    if unused:
+        lines.append(f"{source.path}: in the model, not used: {_modules(unused, used)}")
+    for line in dict.fromkeys(lines):
+        if line not in printed:
+            console.say(line)
+    printed.update(lines)
     return unflatten(flat)
 
 
@@ -83,6 +90,7 @@ def _places(moves: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(new for new in moves.values() if new.endswith("/"))
 
 
-def _modules(names: list[str]) -> str:
-    """Returns the distinct modules of paths, as text."""
-    return ", ".join(dict.fromkeys("/".join(name.split("/")[1:-1][:6]) for name in names))
+def _modules(names: list[str], used: Set[str] = frozenset()) -> str:
+    """Returns the distinct modules of paths, as text; of a module in `used` its parameters."""
+    parts = (name.split("/")[1 : None if name.rpartition("/")[0] in used else -1] for name in names)
+    return ", ".join(dict.fromkeys("/".join(part[:6]) for part in parts))
