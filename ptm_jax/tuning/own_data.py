@@ -95,7 +95,7 @@ def plan(config: Experiment, rows: int, new_head: bool = True) -> list[str]:
         )
     if not new_head and recipe.steps < FEW_STEPS:
         lines.append(
-            f"  fewer than {FEW_STEPS} steps: the vectors change little in them; compare with "
+            f"  fewer than {FEW_STEPS} steps: the model changes little in them; compare with "
             f"--epochs {math.ceil(FEW_STEPS / in_epoch)}"
         )
     if 0 < recipe.steps <= warmup:
@@ -114,7 +114,7 @@ def lines_of(config: Experiment) -> list[str]:
         return []
     paths = dict.fromkeys(source.path for source in examples.files(config.data).values())
     rows = examples.count(config.data)
-    return [*map(examples.reads, paths), *plan(config, rows, new_head=False)]
+    return [*filter(None, map(examples.reads, paths)), *plan(config, rows, new_head=False)]
 
 
 def experiment(

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -11,12 +12,15 @@ import pytest
 import sacrebleu
 
 from ptm_jax import systems
+from ptm_jax.cli.models import evaluate
+from ptm_jax.cli.runs import own_table
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.languages import translations
 from ptm_jax.data.tokenizers import vocabularies
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
 from ptm_jax.inference.pretrained import Pretrained
 from ptm_jax.inference.text import generating
+from ptm_jax.runs.run import Run
 from ptm_jax.tasks import evaluating
 from ptm_jax.tasks.catalogue import catalogue
 from ptm_jax.tasks.formats.targets import Written
@@ -236,3 +240,43 @@ def test_iwslt_as_published():
     lines = (folder / "train.tags.en-de.en").read_text().splitlines()
     plain = [" ".join(line.split()) for line in lines if not line.startswith("<")]
     assert [pair[0] for pair in talks if pair != END] == plain
+
+
+def test_a_table_of_more_columns_is_read_by_their_names(tmp_path):
+    """Its first two columns, as an id and a sentence, are no pair."""
+    table = tmp_path / "three.csv"
+    table.write_text("id,German,English\n1,Ein Hund.,A dog.\n2,Zwei Hunde.,Two dogs.\n")
+    pairs = catalogue.get("translation").examples
+    with pytest.raises(UserError, match=r"three.csv:1: 3 columns \(id, German, English\); name"):
+        list(pairs.read(table))
+    named = pairs.with_columns([str(table)], ["german"], ["English"])
+    read = [(one.source, one.target) for one in named.read(table)]
+    assert read == [("Ein Hund.", "A dog."), ("Zwei Hunde.", "Two dogs.")]
+    assert pairs.like(named) == named and pairs.reads(str(table)) == ""
+    assert named.reads(str(table)).endswith("reads German and its translation English")
+    for texts, labels, message in (
+        (["German"], [], "from two columns"),
+        (["French"], ["English"], "no column 'French'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            pairs.with_columns([str(table)], texts, labels)
+
+
+def test_the_commands_that_follow_fit_the_task():
+    run = SimpleNamespace(task="translation", workdir="runs/x", classes=None)
+    assert (
+        own_table.next_of_task(run)[1]
+        == "  ptm predict runs/x --input new.txt --output translations.csv"
+    )
+    rank = own_table.next_of_task(SimpleNamespace(task="rank", workdir="runs/x", classes=None))
+    assert "--rerank runs/x" in rank[1] and rank[-1] == "  ptm export runs/x --out runs/x-hf"
+
+
+@pytest.mark.parametrize(
+    "options, expected",
+    [({"data": ("a.csv",)}, "translation"), ({}, None), ({"predictions": "p.csv"}, "translation")],
+)
+def test_an_evaluation_of_a_run_on_a_task_has_that_task(monkeypatch, options, expected):
+    run = SimpleNamespace(exists=True, choice=lambda: {"task": "translation"})
+    monkeypatch.setattr(Run, "at", lambda path: run)
+    assert evaluate._published_task(evaluate.Args(workdir="runs/x", **options)) == expected

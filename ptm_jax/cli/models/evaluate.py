@@ -57,9 +57,9 @@ class Args:
     prints a table by language."""
     task: options.Text = None
     """lm, mlm, linked (KGLM's perplexity by importance sampling), a task of `ptm list --tasks`, or
-    FILE.py:NAME, a task of your own file (default: of a run on a table of yours its task, else the
-    run's objective); with word vectors analogy, similarity, properties, dictionary or retrieval;
-    links: link prediction in a graph."""
+    FILE.py:NAME, a task of your own file (default: of a run on a table of yours its task, of a
+    fine-tuned one its task for --data, else the run's objective); with word vectors analogy,
+    similarity, properties, dictionary or retrieval; links: link prediction in a graph."""
     split: Literal["heldout", "train", "test"] = "heldout"
     """Split of a prepared corpus, or file of a task's folder."""
     batches: Annotated[int, tyro.conf.arg(metavar="N")] = 0
@@ -76,10 +76,11 @@ class Args:
     """A table of yours: leave out rows with an empty cell, and print their lines (default: as the
     run was trained)."""
     text_column: Annotated[tuple[str, ...], tyro.conf.arg(metavar="COLUMN ...")] = ()
-    """contrast, sts, rank, cluster: the columns of the texts, in the order of their roles (default:
-    those of the run, else by their names)."""
+    """translation, contrast, sts, rank, cluster: the columns of the texts, in the order of their
+    roles (default: those of the run, else by their names)."""
     label_column: Annotated[tuple[str, ...], tyro.conf.arg(metavar="COLUMN")] = ()
-    """sts: the column of the numbers; cluster: that of the labels."""
+    """sts: the column of the numbers; cluster: that of the labels; translation: that of the
+    translations."""
     plot: options.Path = None
     """Tasks with classes: draw the confusion matrix and the calibration of probabilities (.png,
     .svg, .pdf)."""
@@ -133,7 +134,8 @@ def run(args: Args) -> int:
     program_cache.use()
     if args.batches < 0:
         raise UserError(f"--batches is {args.batches}; it must be at least 1, or 0 for all")
-    args = dataclasses.replace(args, task=target.task_name(args.task) or _task_of_run(args))
+    task = target.task_name(args.task) or _task_of_run(args) or _published_task(args)
+    args = dataclasses.replace(args, task=task)
     evaluation = chosen(args.task, args.workdir)
     if args.id_column is not None and (args.predictions is None or _task_of_run(args) is None):
         raise UserError(
@@ -144,7 +146,8 @@ def run(args: Args) -> int:
     columns = options.given(args, ("text_column", "label_column"))
     if columns and not evaluation.names_columns:
         raise UserError(
-            f"{columns[0]} is for the tasks contrast, sts, rank and cluster; leave it out"
+            f"{columns[0]} is for the tasks translation, contrast, sts, rank and cluster; leave it "
+            "out"
         )
     _check_takes(args, evaluation)
     for names, message in evaluation.refuses:
@@ -189,6 +192,19 @@ def _task_of_run(args: Args) -> str | None:
     from ptm_jax.tuning import own_data
 
     return None if is_words(args.workdir) else own_data.task_of_run(args.workdir)
+
+
+def _published_task(args: Args) -> str | None:
+    """Returns the task that a run was fine-tuned for, where data or options of tasks are given."""
+    from ptm_jax.runs import heldout
+    from ptm_jax.runs.run import Run
+    from ptm_jax.tasks.catalogue import catalogue
+
+    run = Run.at(args.workdir)
+    if not (args.data or options.given(args, heldout.TASK_OPTIONS)) or not run.exists:
+        return None
+    choice = run.choice()
+    return None if choice is None or choice["task"] not in catalogue else choice["task"]
 
 
 def _of_classes(classes: Mapping[str, Mapping[str, float]]) -> list[str]:

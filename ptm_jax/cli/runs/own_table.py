@@ -112,26 +112,22 @@ def lacking(args: Args, data: str) -> str:
 
 
 def next_of_task(run: Tuned) -> list[str]:
-    """Returns the commands that use a sentence encoder or a model of entities whose types are
-    text; [] for a run on another task."""
+    """Returns the commands that use a run whose task names its columns, or of entities whose types
+    are text; [] for a run on another task."""
     from ptm_jax.tasks.formats.entity_spans import types_are_texts
 
     examples = _examples(run.task)
     folder, out = shlex.quote(str(run.workdir)), shlex.quote(f"{run.workdir}-hf")
     if _names_columns(examples):
-        lines = [
-            f"  ptm evaluate {folder} --task search --data beir-folder",
-            f"  ptm predict {folder} --task search --input lines.txt --text '...' --top 3",
-        ]
-    elif types_are_texts(examples):
+        return ["next:", *(f"  {line.format(folder=folder)}" for line in examples.uses)]
+    if types_are_texts(examples):
         types = shlex.quote(",".join(list(run.classes or ())[:5]) or "person,city")
         lines = [
             f"  ptm evaluate {folder} --task {run.task} --data more.jsonl",
             f"  ptm predict {folder} --task entities --types {types} --input lines.txt",
         ]
-    else:
-        return []
-    return ["next:", *lines, f"  ptm export {folder} --out {out}"]
+        return ["next:", *lines, f"  ptm export {folder} --out {out}"]
+    return []
 
 
 def next_steps(run: Tuned, id_column: str | None = None) -> list[str]:

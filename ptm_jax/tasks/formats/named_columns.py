@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from ptm_jax.tasks.formats.taskdata import TaskExamples
 
 
 class NamedColumns(TaskExamples):
-    """Trait: examples of files whose columns of texts and of labels can be named."""
+    """Trait: examples of files whose columns of texts and of labels can be named.
+
+    uses    commands that use a trained model, with the field {folder}
+    """
+
+    uses: ClassVar[tuple[str, ...]] = ()
 
     def with_columns(
         self, sources: Sequence[str], texts: Sequence[str], labels: Sequence[str]

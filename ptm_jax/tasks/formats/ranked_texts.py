@@ -49,6 +49,10 @@ class RankedTexts(TextGroups):
     """
 
     score_note: ClassVar[str] = ""
+    uses: ClassVar[tuple[str, ...]] = (
+        "ptm predict MODEL --task search --input lines.txt --text '...' --rerank {folder}",
+        "ptm export {folder} --out {folder}-hf",
+    )
 
     lists: tuple[str, ...] = TEXTS
 

@@ -83,6 +83,11 @@ class TextGroups(NamedColumns):
     """
 
     one_group: ClassVar[bool] = True
+    uses: ClassVar[tuple[str, ...]] = (
+        "ptm evaluate {folder} --task search --data beir-folder",
+        "ptm predict {folder} --task search --input lines.txt --text '...' --top 3",
+        "ptm export {folder} --out {folder}-hf",
+    )
     score_note: ClassVar[str] = " (for the losses of a teacher's scores)"
 
     anchor: tuple[str, ...] = ANCHORS

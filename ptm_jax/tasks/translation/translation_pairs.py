@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import functools
+import io
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -16,9 +18,12 @@ from ptm_jax.adapt.modules.bert_in_layers import BERT
 from ptm_jax.core.errors import UserError
 from ptm_jax.data.languages import codes, translations
 from ptm_jax.data.tokenizers import saved
+from ptm_jax.tasks.formats import tabular
+from ptm_jax.tasks.formats.named_columns import NamedColumns
 from ptm_jax.tasks.formats.tabular import Source
 from ptm_jax.tasks.formats.targets import Targets, Written
 from ptm_jax.tasks.formats.taskdata import Remarks, TaskExamples, halves, note
+from ptm_jax.tasks.tables import table_cells as cells
 from ptm_jax.training.start.init_models import Initial
 from ptm_jax.training.start.other_files import ReadsOthers
 from ptm_jax.training.workdirs import OTHER_TOKENIZER
@@ -34,12 +39,12 @@ _WORD = re.compile(r"[^\W\d_][\w-]{0,30}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TranslationPairs(Targets, ReadsOthers):
+class TranslationPairs(Targets, NamedColumns, ReadsOthers):
     """Rows of a sentence and its translation (`Targets` has the fields of a row).
 
     The data are `language:de-en=PATH`, from the first language to the second
     (`data.languages.translations`), one source or one to train on and one to hold out; or tables of
-    two columns, source and target.
+    two columns, source and target, or of any with two that are named (`with_columns`).
 
     context     number of sentences before a sentence of its document that its row has too, with
                 the special token `separator` after each (Tiedemann and Scherrer 2017, section 3:
@@ -51,6 +56,11 @@ class TranslationPairs(Targets, ReadsOthers):
                 bert_input_ids and bert_segment_ids [L] int32 (`adapt.modules.bert_in_layers`), or
                 of its tokenizer alone, which a run has a copy of
     """
+
+    uses: ClassVar[tuple[str, ...]] = (
+        "ptm predict {folder} --input new.txt --output translations.csv",
+        "ptm evaluate {folder} --task translation --data more.csv --predictions predictions.csv",
+    )
 
     columns: tuple[str, ...] = ("source", "target")
     context: int = 0
@@ -81,6 +91,7 @@ class TranslationPairs(Targets, ReadsOthers):
         if not isinstance(trained, TranslationPairs):
             return self
         fields = "languages", "context", "separator", "prefix", "answer", "start", "bert"
+        fields += "source", "target", "columns"
         return dataclasses.replace(self, **{name: vars(trained)[name] for name in fields})
 
     def files(self, sources: Sequence[str]) -> dict[str, Source]:
@@ -93,6 +104,31 @@ class TranslationPairs(Targets, ReadsOthers):
         if len(named) == 1:
             return halves(named[0])
         return {"train": Source(named[0]), "heldout": Source(named[1])}
+
+    def with_columns(
+        self, sources: Sequence[str], texts: Sequence[str], labels: Sequence[str]
+    ) -> TaskExamples:
+        """Returns a copy that reads a column of the source and one of the translation.
+        Raises UserError."""
+        if len(texts) != 1 or len(labels) != 1:
+            raise UserError(
+                "a translation is read from two columns; name that of the source as --text-column "
+                "and that of the translation as --label-column"
+            )
+        path = self.files(sources)["train"].path
+        names = list(next(tabular.rows(path), ("", {}))[1])
+        source, target = (cells.column_of(name, names, path) for name in (*texts, *labels))
+        return dataclasses.replace(self, source=(source,), target=(target,), columns=())
+
+    def reads(self, path: str, labels: bool = True) -> str:
+        if self.columns or translations.is_source(path):
+            return ""
+        return f"{path}: reads {self.source[0]} and its translation {self.target[0]}"
+
+    def _rows(self, path: Path, labels: bool) -> Iterator[tabular.Row]:
+        if self.columns and path.suffix in (".csv", ".tsv"):
+            _check_width(path, tabular.text_of(path, self.encoding), self.source + self.target)
+        yield from super()._rows(path, labels)
 
     def is_file(self, source: str) -> bool:
         return translations.is_source(source) or super().is_file(source)
@@ -209,6 +245,18 @@ def _check(sources: Sequence[str]) -> None:
         raise UserError(
             "translations are language:de-en=PATH, one source, or one to train on and one to "
             f"hold out; given {' '.join(named)}"
+        )
+
+
+def _check_width(path: Path, text: str, known: Sequence[str]) -> None:
+    """Raises UserError for a table of more than two columns whose names are not known."""
+    separator = "," if path.suffix == ".csv" else "\t"
+    first = next(csv.reader(io.StringIO(text, newline=""), delimiter=separator), [])
+    if len(first) > 2 and not {*first} & {*known}:
+        names = ", ".join(name.strip()[:40] for name in first)
+        raise UserError(
+            f"{path}:1: {len(first)} columns ({names}); name that of the source as --text-column "
+            "and that of the translation as --label-column"
         )
 
 
