@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
-import scipy.stats
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.reading import broken, decoded, read_bytes, shown
@@ -166,11 +165,13 @@ def similarities(model: WordVectors, path: Path) -> Outcome:
             f"{len(pairs)} of its {total:,} pairs have both words in the vocabulary; two are "
             "needed at least",
         )
+    from scipy import stats  # a second, which other evaluations need not wait for
+
     first, second = (unit(model.vectors[list(ids)]) for ids in zip(*pairs, strict=True))
     cosines = (first * second).sum(1)
     metrics = {
-        "spearman": float(scipy.stats.spearmanr(gold, cosines).statistic),
-        "pearson": float(scipy.stats.pearsonr(gold, cosines).statistic),
+        "spearman": float(stats.spearmanr(gold, cosines).statistic),
+        "pearson": float(stats.pearsonr(gold, cosines).statistic),
         "coverage": len(pairs) / total,
     }
     return Outcome(metrics, len(pairs), _left_out(total - len(pairs), "pairs"))

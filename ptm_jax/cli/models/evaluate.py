@@ -36,12 +36,13 @@ any Hugging Face model with a head for it.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import tyro
 
-from ptm_jax.cli import options, target
+from ptm_jax.cli import derived, options, target
 from ptm_jax.core.errors import UserError, closest
 from ptm_jax.runs.evaluations import Evaluation, Request
 
@@ -129,9 +130,12 @@ class Args:
 
 def run(args: Args) -> int:
     """Evaluates, and prints the metrics."""
-    from ptm_jax.kernels import program_cache
+    # A process that has loaded JAX may have other code than the package's files.
+    folder = None if "jax" in sys.modules else derived.made_folder()
+    from ptm_jax.kernels import program_cache, stored_programs
 
     program_cache.use()
+    stored_programs.use(folder)
     if args.batches < 0:
         raise UserError(f"--batches is {args.batches}; it must be at least 1, or 0 for all")
     task = target.task_name(args.task) or _task_of_run(args) or _published_task(args)

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.inference.likelihoods import cloze_scores
@@ -114,6 +113,8 @@ def measured(
     model: Pretrained, questions: Sequence[Question], settings: Settings
 ) -> dict[str, float]:
     """Returns the figures of a relation."""
+    from scipy.stats import spearmanr  # a second, which other evaluations need not wait for
+
     texts = [
         text
         for fact, *_ in questions
