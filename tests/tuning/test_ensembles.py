@@ -202,10 +202,6 @@ def test_by_command(three, tmp_path, capsys):
             "--ensemble is not for --task fill-mask",
         ),
         (
-            ["evaluate", first, "--ensemble", *rest],
-            "--ensemble, --beside, --speed and --split test need a downstream task",
-        ),
-        (
             ["evaluate", first, "--ensemble", rest[0], "--adapter", "x", "--task", "sst2"],
             "--adapter needs a single model",
         ),
