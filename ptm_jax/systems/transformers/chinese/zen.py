@@ -65,4 +65,4 @@ def systems() -> Iterator[System]:
     text = dataclasses.replace(
         tiny, towers=headed(tiny, ("pool", "nsp")), examples=Packed(), objective=MLM()
     )
-    yield miniature(text, "zen_mini", steps=300, lr=2e-3, std=0.08, length=64)
+    yield miniature(text, "zen_mini", steps=300, lr=2e-3, std=0.08)
