@@ -19,7 +19,6 @@ from ptm_jax.core.system import Experiment
 from ptm_jax.data.corpora.prepare import prepare
 from ptm_jax.data.corpora.store import open_corpus
 from ptm_jax.data.rows.trees import Trees
-from ptm_jax.systems.survey import rows as survey
 from ptm_jax.training import loop
 from support import manual_texts, published
 from support.baselines import (
@@ -158,17 +157,6 @@ for (
         metric := slots.objective(systems.get(_name).objective).baseline
     ):
         TRAINS.setdefault(_name, [(unigram(metric), 0.05)])
-WAITING: tuple[str, ...] = (
-    *("gpt_bert", "xlm", "xmod", "xnlg"),
-    *("xlm_unmt", "transformer"),
-    *("ernie_2", "zen"),
-    "disfluency",
-)
-"""Miniatures that have not been trained to their end with today's settings; without the word
-`trains` until they are. To train one, take it out of this list."""
-TRAINS = {
-    name: margins for name, margins in TRAINS.items() if name.removesuffix("_mini") not in WAITING
-}
 BITEXT, UMLS = "parallel:mt/multi30k/train.de-en", "graph:kg/umls"
 TEXT = {"gpt_mini": SHAKESPEARE, "biskip_mini": BITEXT, "singla_joint_mini": BITEXT}
 TEXT |= dict.fromkeys(
@@ -213,11 +201,7 @@ def corpus(data, tmp_path_factory):
 
 
 def test_every_miniature_is_trained_here():
-    waiting = {f"{name}_mini" for name in WAITING}
-    assert set(TRAINS) | waiting == {n for n in systems.names() if n.endswith("_mini")} | {
-        "bert_tiny"
-    }
-    assert not any("trains" in survey.status().get(name, ()) for name in waiting)
+    assert set(TRAINS) == {n for n in systems.names() if n.endswith("_mini")} | {"bert_tiny"}
 
 
 @pytest.mark.full
