@@ -61,6 +61,16 @@ def made_folder() -> Path | None:
     return place
 
 
+def use_programs() -> None:
+    """Reads and writes compiled programs in the folders of caches. A process that has loaded JAX
+    may have other code than the package's files; it uses JAX's own cache alone."""
+    place = None if "jax" in sys.modules else made_folder()
+    from ptm_jax.kernels import program_cache, stored_programs
+
+    program_cache.use()
+    stored_programs.use(place)
+
+
 def folder() -> Path | None:
     """Returns the folder of the values of this state of the package, or None without a cache.
     A folder that another user may have written is not read."""

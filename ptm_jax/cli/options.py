@@ -7,17 +7,13 @@ import json
 import signal
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import tyro
 
 from ptm_jax.core.errors import UserError
 from ptm_jax.training.logs.figures import figure as figure
 from ptm_jax.training.logs.figures import metric as metric
-
-if TYPE_CHECKING:
-    from ptm_jax.core.recipe import Recipe
-
 
 PROGRAM = (sys.executable, "-m", f"{__package__}.main")
 """The words that start `ptm` in another process."""
@@ -109,10 +105,3 @@ def stopped(result: Any) -> str:
 def status(result: Any) -> int:
     """Exit status of a run: 0, 143 after SIGTERM, and 130 after Ctrl-C, as shells report."""
     return 128 + result.signal if result.stopped else 0
-
-
-def recipe_line(recipe: Recipe) -> str:
-    """Returns a recipe as a line: its phases, rate, optimizer and schedule."""
-    phases = ", ".join(f"{p.steps:,} x {p.batch:,}" for p in recipe.phases)
-    names = type(recipe.optimizer).__name__, type(recipe.schedule).__name__
-    return f"steps x rows {phases}; lr {recipe.lr:g}, {names[0]}, {names[1]}"

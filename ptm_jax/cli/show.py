@@ -96,6 +96,8 @@ def summary(value: object, counts: Mapping[str, int]) -> list[str]:
         return []
     record = spec.to_json(system)
     towers, recipe = record["towers"], system.recipe
+    phases = ", ".join(f"{p.steps:,} x {p.batch:,}" for p in recipe.phases)
+    names = type(recipe.optimizer).__name__, type(recipe.schedule).__name__
     lengths = sorted({phase.length for phase in recipe.phases})
     facts = {
         "layers": _all(towers, "layers"),
@@ -105,7 +107,7 @@ def summary(value: object, counts: Mapping[str, int]) -> list[str]:
         "vocabulary": _all({"vocab": list(_values(towers, "vocab"))}, "size"),
         "length": ", ".join(f"{length:,}" for length in lengths),
         "objective": spec.to_line(record["objective"]),
-        "recipe": options.recipe_line(recipe),
+        "recipe": f"steps x rows {phases}; lr {recipe.lr:g}, {names[0]}, {names[1]}",
         "status": ", ".join(status().get(system.name, ())) or "none",
         "paper": system.paper,
     }

@@ -36,7 +36,6 @@ any Hugging Face model with a head for it.
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -130,12 +129,7 @@ class Args:
 
 def run(args: Args) -> int:
     """Evaluates, and prints the metrics."""
-    # A process that has loaded JAX may have other code than the package's files.
-    folder = None if "jax" in sys.modules else derived.made_folder()
-    from ptm_jax.kernels import program_cache, stored_programs
-
-    program_cache.use()
-    stored_programs.use(folder)
+    derived.use_programs()
     if args.batches < 0:
         raise UserError(f"--batches is {args.batches}; it must be at least 1, or 0 for all")
     task = target.task_name(args.task) or _task_of_run(args) or _published_task(args)

@@ -186,13 +186,9 @@ class Args:
 
 def run(args: Args) -> int:
     """Loads the model and prints or writes its results."""
-    # A process that has loaded JAX may have other code than the package's files.
-    folder = None if "jax" in sys.modules else derived.made_folder()
+    derived.use_programs()
     from ptm_jax.inference.words.trained_words import is_words
-    from ptm_jax.kernels import program_cache, stored_programs
 
-    program_cache.use()
-    stored_programs.use(folder)
     args = dataclasses.replace(args, task=target.task_name(args.task))
     if sharded := predict_shards.asked(args):
         args = predict_shards.named(args)
