@@ -41,15 +41,19 @@ class ColumnParts(StoredKernel):
 
 @record
 class Thin(StoredKernel):
-    """A kernel in the type of products, for `kernels.thin`."""
+    """A kernel in the type and order of products of `kernels.thin`.
 
-    kernel: Array
+    features  the layer's, with the product N
+    """
+
+    kernel: Array | thin.ColumnPanels
+    features: tuple[int, ...] = static()
 
     def product(self, x, bias, axes, precision):
-        size, features = math.prod(self.kernel.shape[:axes]), self.kernel.shape[axes:]
-        rows = x.reshape(-1, size).astype(precision.dtype)
-        y = thin.product(rows, self.kernel.reshape(size, -1)).astype(precision.dtype)
-        y = y.reshape(*x.shape[: x.ndim - axes], *features)
+        before = x.shape[: x.ndim - axes]
+        rows = x.reshape(math.prod(before), -1).astype(precision.dtype)
+        y = thin.product(rows, self.kernel).astype(precision.dtype)
+        y = y.reshape(*before, *self.features)
         return y if bias is None else add_bias(y, bias)
 
 
@@ -104,18 +108,23 @@ def _inputs(shape: tuple[int, ...], size: int) -> int:
     return next(axes for axes in range(1, len(shape)) if math.prod(shape[:axes]) == size)
 
 
-def for_few_rows(params: Params, rows: int, parts: int, dtype) -> Params:
+def for_few_rows(params: Params, rows: int, parts: int, dtype, path: str = "") -> Params:
     """Returns parameters in which each `kernel` has the form for products of few rows on a CPU, in
     the type of products: `Thin` where that kernel can be used, else `ColumnParts`."""
     if not isinstance(params, Mapping):
         return params
     if "kernel_scale" in params or isinstance(params.get("kernel"), StoredKernel):
         return params
-    changed = {name: for_few_rows(one, rows, parts, dtype) for name, one in params.items()}
+    changed = {
+        name: for_few_rows(one, rows, parts, dtype, f"{path}/{name}")
+        for name, one in params.items()
+    }
     if "kernel" in params:
         kernel = params["kernel"].astype(dtype)
-        few = thin.refusal(rows) is None
-        changed["kernel"] = (
-            Thin(kernel) if few else ColumnParts(tuple(jnp.array_split(kernel, parts, -1)))
-        )
+        matrix = matrix_of(f"{path}/kernel", kernel.shape)
+        if thin.refusal(rows, dtype) is None and len(matrix) == 2:
+            features = kernel.shape[_inputs(kernel.shape, matrix[0]) :]
+            changed["kernel"] = Thin(thin.stored(kernel.reshape(matrix), rows), features)
+        else:
+            changed["kernel"] = ColumnParts(tuple(jnp.array_split(kernel, parts, -1)))
     return changed

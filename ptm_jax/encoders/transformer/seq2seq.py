@@ -26,8 +26,8 @@ _OF_A_PART = ("embed", "stack", "relative")
 class PairCache:
     """The decoding state of an encoder-decoder.
 
-    It has the decoder's cache, keys and values of the source [N, B, Ls, H, K], and its segments [B,
-    Ls].
+    It has the decoder's cache of R rows, keys and values of the sources [N, B, Ls, H, K], and their
+    segments [B, Ls]. Each source has R / B rows, one after the other.
     """
 
     decoder: Cache
@@ -35,8 +35,9 @@ class PairCache:
     segments: Any
 
     def take(self, rows) -> PairCache:
-        """Returns the cache of the given rows [R] of the batch."""
-        return PairCache(self.decoder.take(rows), self.across.take(rows), self.segments[rows])
+        """Returns the cache of the given rows [R] of the batch. Each source has as many of them, in
+        the order of the sources, so that sources are not copied."""
+        return dataclasses.replace(self, decoder=self.decoder.take(rows))
 
 
 def is_pair(encoder: slots.Encoder) -> bool:

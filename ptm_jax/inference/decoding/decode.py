@@ -301,8 +301,9 @@ def _word_scores(readout: Any, rows: int) -> Callable[[Array], Array] | None:
         return None
     kind = readout.precision.dtype
     table = readout.table.astype(kind)
-    if thin.refusal(rows) is None:
-        return lambda features: thin.product(features.astype(kind), table, transposed=True)
+    if thin.refusal(rows, kind) is None:
+        kernel = thin.stored(table, rows, transposed=True)
+        return lambda features: thin.product(features.astype(kind), kernel, transposed=True)
     plain = dataclasses.replace(readout, bias=None, cap=None)
     parts = [dataclasses.replace(plain, table=part) for part in jnp.array_split(table, CORES)]
     return lambda features: jnp.concatenate(

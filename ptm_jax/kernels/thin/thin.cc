@@ -137,6 +137,34 @@ static ffi::Error thin_product(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyB
   });
 }
 
+constexpr int64_t PANEL = 32;  // columns of a panel
+
+// The same for more rows: W lies in panels [k, PANEL] of its columns, the last one with zeros.
+static ffi::Error panel_product(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Buffer<ffi::F32> panels, ffi::ResultBuffer<ffi::F32> y) {
+  int64_t m = x.dimensions()[0], k = x.dimensions()[1], n = y->dimensions()[1], count = panels.dimensions()[0];
+  int64_t threads = std::max<int64_t>(1, pool.num_threads()), each = std::max<int64_t>(1, count / (4 * threads));
+  if (k * n < SMALL) each = count;
+  const float *rows = x.typed_data(), *w = panels.typed_data();
+  float* out = y->typed_data();
+  in_turn(pool, (count + each - 1) / each, [=](int64_t i) {
+    for (int64_t j = i * each; j < std::min(count, (i + 1) * each); ++j) {
+      int64_t left = j * PANEL, some = std::min(PANEL, n - left), blocks = (m + TALL - 1) / TALL;
+      std::vector<float> room(some < PANEL ? m * PANEL : 0);
+      float* to = some < PANEL ? room.data() : out + left;
+      int64_t step = some < PANEL ? PANEL : n;
+      const float *panel = w + left * k, *next = w + std::min(j + 1, count - 1) * PANEL * k;
+      for (int64_t b = 0; b < blocks; ++b) {  // the next panel arrives meanwhile
+        for (int64_t p = k * b / blocks; p < k * (b + 1) / blocks; ++p)
+          for (int64_t d = 0; d < PANEL; d += 16) __builtin_prefetch(next + p * PANEL + d);
+        int64_t first = m * b / blocks, last = m * (b + 1) / blocks;
+        product(last - first, PANEL, k, rows + first * k, k, 1, panel, PANEL, to + first * step, step);
+      }
+      for (int64_t r = 0; some < PANEL && r < m; ++r) std::memcpy(out + r * n + left, to + r * PANEL, some * sizeof(float));
+    }
+  });
+  return ffi::Error::Success();
+}
+
 XLA_FFI_DEFINE_HANDLER_SYMBOL(ptm_thin_product, thin_product,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
@@ -144,3 +172,10 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(ptm_thin_product, thin_product,
                                   .Arg<ffi::AnyBuffer>()
                                   .Ret<ffi::Buffer<ffi::F32>>()
                                   .Attr<bool>("transposed"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(ptm_panel_product, panel_product,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<ffi::Buffer<ffi::F32>>()
+                                  .Arg<ffi::Buffer<ffi::F32>>()
+                                  .Ret<ffi::Buffer<ffi::F32>>());

@@ -57,8 +57,8 @@ class Attention(slots.Kernel, nn.Module):
     `expose="contexts"` the outputs of the heads [B, Lq, H, K], before the last layer.
 
     `impl` selects the implementation (`kernels.choice`). Only "reference" returns probabilities;
-    "auto" uses it for short rows on a CPU. With a cache every `impl` is "auto". If the layout
-    rotates keys around a ring, ring attention is used instead.
+    "auto" uses it for short rows on a CPU. With a cache the order of its arrays decides. If the
+    layout rotates keys around a ring, ring attention is used instead.
 
     `scale` multiplies q k^T (None: K**-0.5; T5: 1). `relative` is a module of
     `nn.attention.relative`. `relative(q, k, context)` returns (queries, `Scores`): the queries that
@@ -139,8 +139,8 @@ class Attention(slots.Kernel, nn.Module):
         self._check_heads()
         layers = {"query": self._layer("query", self.each)}
         layers |= {name: self._layer(name, self.each_key) for name in ("key", "value")}
-        inputs = {"source": source, "values": values}
-        q, k, v, cache = self._projected(gathered(x), context, cache, layers=layers, **inputs)
+        inputs, past = {"source": source, "values": values}, cache
+        q, k, v, cache = self._projected(gathered(x), context, past, layers=layers, **inputs)
         scale, noisy = self.factor, context.train and self.dropout > 0.0
         settings = {
             "visibility": self._near(context, q.shape[1], k.shape[1]),
@@ -150,7 +150,7 @@ class Attention(slots.Kernel, nn.Module):
             "rows": context.rows,
             "precision": self.precision,
         }
-        ring = ring_of(current()) if cache is None else None
+        ring = ring_of(current()) if past is None else None
         if ring is not None:
             self._refuse()
             bias = dense_bias(context.scores, q.shape[1], k.shape[1])
@@ -159,7 +159,7 @@ class Attention(slots.Kernel, nn.Module):
             q = constrain(q, "rows", "length", "heads", None)
             k, v = (constrain(x, "rows", "keys", "heads", None) for x in (k, v))
             queries, scores = self.related(q, k, context, layers)
-            settings["impl"] = self.impl if cache is None else "auto"
+            settings["impl"] = self.impl if past is None else past.impl
             scores = joint(context.scores, scores)
             heads, probabilities = attend(queries, k, v, scores=scores, cap=self.cap, **settings)
         if self.expose == "scores":
@@ -273,8 +273,9 @@ class CrossAttention(nn.Module):
     The norm is placed as in the block (norm="post": LayerNorm(x + branch(x)); "pre": x +
     branch(LayerNorm(x))). The block's relative positions do not apply.
 
-    `cache` receives the source's keys and values, or replaces them. Returns (x, probabilities [B,
-    H, L, Ls], cache).
+    `cache` receives the source's keys and values, or replaces them. It may have fewer rows S than
+    x: then the B / S rows of a source are the queries of one row. Returns (x, probabilities [B, H,
+    L, Ls], cache).
     """
 
     attention: Attention
@@ -288,10 +289,16 @@ class CrossAttention(nn.Module):
             context, visibility=context.source_visibility, scores=Scores()
         )
         inputs = self.attention_norm(x) if self.norm == "pre" else x
+        if cache is not None and cache.start is None:
+            sources = len(cache.key)
+            inputs = inputs.reshape(sources, -1, x.shape[-1])
+            segments = outside.visibility.q_segments.reshape(sources, -1)
+            seen = dataclasses.replace(outside.visibility, q_segments=segments)
+            outside = dataclasses.replace(outside, visibility=seen)
         branch, probabilities, cache = self.attention(
             inputs, outside, source=context.source, cache=cache
         )
-        x = x + Dropout(self.dropout)(branch, context)
+        x = x + Dropout(self.dropout)(branch.reshape(x.shape), context)
         return stream(x if self.norm == "pre" else self.attention_norm(x)), probabilities, cache
 
 
