@@ -25,6 +25,10 @@ class Failed(Exception):
     """The child ended or did not answer in time. The message is one line."""
 
 
+class TooSlow(Failed):
+    """The child did not answer in time."""
+
+
 def missing() -> str | None:
     """Returns the reason why there is no peer, or None."""
     absent = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
@@ -97,7 +101,7 @@ class Peer:
             raise self._failed("ended") from None
         ready, _, _ = select.select([self._child.stdout], [], [], limit)
         if not ready:
-            raise self._failed(f"no answer within {limit:.0f} s")
+            raise TooSlow(str(self._failed(f"no answer within {limit:.0f} s")))
         line = self._child.stdout.readline()
         if not line:
             raise self._failed("ended")
