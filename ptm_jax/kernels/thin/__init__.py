@@ -43,9 +43,9 @@ class ColumnPanels:
 
 def refusal(rows: int = 1, dtype=jnp.float32) -> str | None:
     """Returns why the kernels are not used here for products of so many rows, or None."""
-    most = MOST_ROWS[jnp.dtype(dtype).name]
-    if rows > most:
-        return f"products of more than {most} rows are faster by XLA"
+    limit = MOST_ROWS[jnp.dtype(dtype).name]
+    if rows > limit:
+        return f"products of more than {limit} rows are faster by XLA"
     if platform() != "cpu":
         return "the program is for another device"
     reasons = (native.refusal(SOURCE, target) for target in (TARGET, PANEL_TARGET))
@@ -58,9 +58,9 @@ def stored(kernel: Array, rows: int, *, transposed: bool = False) -> Array | Col
     if rows <= FEW_ROWS or kernel.dtype != jnp.float32:
         return kernel
     inner, columns = kernel.shape[::-1] if transposed else kernel.shape
-    rest, axis = -columns % PANEL, 0 if transposed else 1
-    if rest:
-        kernel = jnp.pad(kernel, [(0, rest if side == axis else 0) for side in (0, 1)])
+    padding = 0, -columns % PANEL
+    if padding[1]:
+        kernel = jnp.pad(kernel, (padding, (0, 0)) if transposed else ((0, 0), padding))
     if transposed:
         return ColumnPanels(kernel.reshape(-1, PANEL, inner).transpose(0, 2, 1), columns)
     return ColumnPanels(kernel.reshape(inner, -1, PANEL).transpose(1, 0, 2), columns)
