@@ -24,6 +24,7 @@ import numpy as np
 
 import ptm_jax
 from ptm_jax.bench import record, timing
+from ptm_jax.cli import allocator
 from ptm_jax.core.towers import Tower
 from ptm_jax.data.tokenizers.published import write_published
 from ptm_jax.data.tokenizers.tokenizing import TokenizerSpec
@@ -195,4 +196,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    allocator.restart(("bench",))  # huge pages, for all sides
     main()

@@ -31,6 +31,7 @@ import scipy.stats
 import tyro
 
 from ptm_jax import systems
+from ptm_jax.cli import allocator
 from ptm_jax.core.recipe import Phase
 from ptm_jax.core.system import Experiment
 from ptm_jax.core.types import Vocab
@@ -197,4 +198,5 @@ def main(sizes: Sizes) -> None:
 
 
 if __name__ == "__main__":
+    allocator.restart(("bench",))  # huge pages, for all sides
     main(tyro.cli(Sizes))

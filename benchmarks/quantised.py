@@ -32,6 +32,7 @@ import numpy as np
 
 import ptm_jax
 from ptm_jax.bench import record
+from ptm_jax.cli import allocator
 from ptm_jax.cli.main import main as cli
 from ptm_jax.compress.quantisation.quantisation import Int8
 from ptm_jax.inference import serving
@@ -356,4 +357,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    allocator.restart(("bench",))  # huge pages, for all sides
     main()

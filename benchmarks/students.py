@@ -26,6 +26,7 @@ import jax
 import numpy as np
 
 from ptm_jax.bench import record
+from ptm_jax.cli import allocator
 from ptm_jax.compress.quantisation.quantisation import Int8
 from ptm_jax.convert import checkpoint
 from ptm_jax.convert.config import Config
@@ -210,4 +211,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    allocator.restart(("bench",))  # huge pages, for all sides
     main()

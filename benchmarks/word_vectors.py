@@ -40,6 +40,7 @@ import numpy as np
 import tyro
 
 from ptm_jax import systems
+from ptm_jax.cli import allocator
 from ptm_jax.convert.words import wordfiles
 from ptm_jax.convert.words.wordtable import Subwords, WordTable
 from ptm_jax.core import spec
@@ -340,4 +341,5 @@ def main(sizes: Sizes) -> None:
 
 
 if __name__ == "__main__":
+    allocator.restart(("bench",))  # huge pages, for all sides
     main(tyro.cli(Sizes))

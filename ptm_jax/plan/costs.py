@@ -21,7 +21,7 @@ def of(config: Experiment, where: Topology, measure: bool = False) -> Cost:
     plan = planning.model(config, where, sizes, phase, work)
     leaves = flatten(work.shapes.params)
     alone = estimate.with_rows(config, config.system.recipe.phases[phase].batch, phase)
-    shapes, operations = estimate.without_vocabulary(alone)
+    shapes, operations = estimate.without_vocabulary(alone, work)
     leaf_at = flatten(shapes.params)
     body = [
         leaf

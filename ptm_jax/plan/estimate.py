@@ -25,6 +25,8 @@ import itertools
 import math
 import re
 from collections import defaultdict
+from collections.abc import Collection, Iterator
+from typing import Any
 
 import jax
 import numpy as np
@@ -40,7 +42,7 @@ from ptm_jax.nn.blocks import Stack
 from ptm_jax.nn.stacks import stacks_in
 from ptm_jax.plan.lowering import Step, batch_of, vocab_of, with_remat
 from ptm_jax.training.steps.building import building
-from ptm_jax.training.steps.flops import products
+from ptm_jax.training.steps.flops import Product, products
 from ptm_jax.training.steps.step import TrainState, program
 
 
@@ -49,6 +51,7 @@ class Work:
     """The work of one step, on all devices together.
 
     flops, model_flops   2 m n k of every product, with and without recomputed ones
+    body_flops           of the latter those of products without the vocabulary
     traffic              bytes that the products read and write, without weights
     scores               number of logits over the vocabulary in the largest product
     tokens               tokens of a batch with padding
@@ -59,6 +62,7 @@ class Work:
 
     flops: float
     model_flops: float
+    body_flops: float
     traffic: float
     scores: float
     tokens: int
@@ -91,53 +95,93 @@ def with_rows(config: Experiment, rows: int, phase: int = 0) -> Experiment:
 
 
 def work_of(config: Experiment, phase: int) -> Work:
-    """Returns the work of a step of a published experiment, from traces.
-    The experiment is `plan.lowering.published`."""
+    """Returns the work of a step of a published experiment (`plan.lowering.published`).
+
+    One trace has a prime number of times as many rows: a dimension that counts rows is a multiple
+    of that number, and no other is.
+    """
     shape = config.system.recipe.phases[phase]
-    config, twice = (with_rows(config, times * shape.batch, phase) for times in (1, 2))
-    traced, abstract = _trace(config)
-    shapes, axes = abstract
-    by_rows = bool(jax.tree.leaves(shapes.carry))  # the state has the memory of each row
-    double, _ = _trace(twice, None if by_rows else abstract)
+    config = with_rows(config, shape.batch, phase)
+    shapes, axes = abstract_of(config)
+    times = next(_primes(1000, {*_sizes(shapes), *_sizes(batch_of(config, 0))}))
+    many = with_rows(config, times * shape.batch)
+    # The state may have the memory of each row.
+    known = None if jax.tree.leaves(shapes.carry) else (shapes, axes)
+    found, _ = _trace(many, known)
     recomputes = any(stack.remat != "none" for stack in _stacks(config.system.towers))
-    bare = _trace(with_remat(config, "none"), abstract)[0] if recomputes else traced
+    bare = _trace(with_remat(many, "none"), known)[0] if recomputes else found
 
-    def size(products):
-        return sum(p.times * p.bytes for p in products)
+    def of_rows(size):
+        return size % times == 0
 
-    scores = [math.prod(p.shape) for p in traced if p.shape[-1:] == (vocab_of(config).size,)]
+    def alone(size):
+        return size // times if of_rows(size) else size
+
+    traced, bare_ones = ([product.resized(alone) for product in some] for some in (found, bare))
+    vocab = vocab_of(config).size
+    scores = [math.prod(p.shape) for p in traced if p.shape[-1:] == (vocab,)]
     return Work(
         flops=sum(p.times * p.flops for p in traced),
-        model_flops=sum(p.times * p.flops for p in bare),
-        traffic=size(double) - size(traced),
+        model_flops=sum(p.times * p.flops for p in bare_ones),
+        body_flops=_of_body(bare_ones, vocab),
+        traffic=sum(
+            p.times * width * math.prod(map(alone, shape))
+            for p in found
+            for shape, width in p.arrays
+            if any(map(of_rows, shape))
+        ),
         scores=max(scores, default=0),
         tokens=shape.batch * shape.length,
-        residuals=0 if _formula_holds(config) else _kept(twice) - _kept(config),
+        residuals=0
+        if _formula_holds(config)
+        else sum(
+            leaf.dtype.itemsize * math.prod(map(alone, leaf.shape))
+            for leaf in _kept(many)
+            if any(map(of_rows, leaf.shape))
+        ),
         shapes=shapes,
         axes=axes,
     )
 
 
-def without_vocabulary(config: Experiment) -> tuple[TrainState, float]:
-    """Returns shapes and operations of an experiment without products with the vocabulary.
+def without_vocabulary(config: Experiment, work: Work) -> tuple[TrainState, float]:
+    """Returns shapes and operations of an experiment of known work without products with the
+    vocabulary.
 
     The shapes are those of the state of the published experiment. The products are logits, and
     their gradients to weights and input. The vocabulary gets the next size that is a prime number:
     no other tensor has it by chance.
     """
     vocab = vocab_of(config)
-    size = next(
-        n
-        for n in itertools.count(vocab.size + 1)
-        if all(n % k for k in range(2, math.isqrt(n) + 1))
-    )
+    size = next(_primes(vocab.size + 1))
     config = dataclasses.replace(
         config, system=spec.respell(config.system, Vocab, dataclasses.replace(vocab, size=size))
     )
-    products, (shapes, _) = _trace(with_remat(config, "none"))
+    abstract = abstract_of(config)
+    others = {*_sizes(abstract[0]), *_sizes(batch_of(config, 0))}
+    if vocab.size not in others:
+        return abstract[0], work.body_flops
+    return abstract[0], _of_body(_trace(with_remat(config, "none"), abstract)[0], size)
+
+
+def _of_body(traced: list[Product], vocab: int) -> float:
+    """Returns the operations of products without those with the vocabulary."""
     # The gradient to the input has no vocabulary in its shape: a third of the three products of a
     # head.
-    return shapes, sum(p.times * p.flops * (-0.5 if size in p.shape else 1.0) for p in products)
+    return sum(p.times * p.flops * (-0.5 if vocab in p.shape else 1.0) for p in traced)
+
+
+def _sizes(tree: Any) -> Iterator[int]:
+    """Yields the sizes of the dimensions of arrays."""
+    return (size for leaf in jax.tree.leaves(tree) for size in leaf.shape)
+
+
+def _primes(least: int, divided: Collection[int] = ()) -> Iterator[int]:
+    """Yields the prime numbers from `least` on that divide none of the sizes `divided`."""
+    for number in itertools.count(least):
+        is_prime = all(number % k for k in range(2, math.isqrt(number) + 1))
+        if is_prime and all(size % number for size in divided if size):
+            yield number
 
 
 def scaled(work: Work, times: float) -> Work:
@@ -162,9 +206,9 @@ def _trace(config, abstract=None):
         return products(step, abstract[0], batch_of(config, 0)), abstract
 
 
-def _kept(config: Experiment) -> int:
-    """Returns the bytes of residuals of a batch's forward pass, with parameters, without logits
-    over the vocabulary."""
+def _kept(config: Experiment) -> list[jax.ShapeDtypeStruct]:
+    """Returns the residuals of a batch's forward pass, with parameters, without logits over the
+    vocabulary."""
     batch, work = batch_of(config, 0), program(config.system, config.seed).defined()
 
     def residuals(params, batch, carry):
@@ -177,9 +221,7 @@ def _kept(config: Experiment) -> int:
         state = jax.eval_shape(work.init, batch)
         leaves = jax.eval_shape(residuals, state.params, batch, state.carry)
     size = vocab_of(config).size
-    return sum(
-        math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves if leaf.shape[-1:] != (size,)
-    )
+    return [leaf for leaf in leaves if leaf.shape[-1:] != (size,)]
 
 
 def _formula_holds(config: Experiment) -> bool:

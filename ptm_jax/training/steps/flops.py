@@ -17,13 +17,31 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """One `dot_general`: number of runs, shape of the result, operations and bytes per run.
-    Bytes count operands and result."""
+    """One `dot_general`: number of runs, operations per run, and its arrays.
+
+    `arrays` are (shape, bytes of a number) of both operands and of the result. `shared` are the
+    sizes of the dimensions that both operands have.
+    """
 
     times: float
-    shape: tuple[int, ...]
-    flops: float
-    bytes: int
+    arrays: tuple[tuple[tuple[int, ...], int], ...]
+    shared: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the result."""
+        return self.arrays[-1][0]
+
+    @property
+    def flops(self) -> float:
+        """Operations of one run."""
+        (left, _), (right, _), _ = self.arrays
+        return 2.0 * math.prod(left) * math.prod(right) / math.prod(self.shared)
+
+    def resized(self, size: Callable[[int], int]) -> Product:
+        """Returns the product of arrays with `size` of each dimension."""
+        arrays = [(tuple(map(size, shape)), width) for shape, width in self.arrays]
+        return Product(self.times, tuple(arrays), tuple(map(size, self.shared)))
 
 
 def flops(function: Callable[..., Any], *args: Any) -> float:
@@ -50,13 +68,10 @@ def _count(jaxpr) -> list[Product]:
     for eqn in jaxpr.eqns:
         if eqn.primitive.name == "dot_general":
             (contract, _), (batch, _) = eqn.params["dimension_numbers"]
-            left, right = eqn.invars[0].aval.shape, eqn.invars[1].aval.shape
-            shared = math.prod(left[i] for i in (*contract, *batch))
-            size = sum(
-                math.prod(v.aval.shape) * v.aval.dtype.itemsize for v in (*eqn.invars, *eqn.outvars)
-            )
-            amount = 2.0 * math.prod(left) * math.prod(right) / shared
-            total.append(Product(1.0, tuple(eqn.outvars[0].aval.shape), amount, size))
+            avals = [v.aval for v in (*eqn.invars, *eqn.outvars)]
+            arrays = tuple((tuple(aval.shape), aval.dtype.itemsize) for aval in avals)
+            shared = tuple(avals[0].shape[i] for i in (*contract, *batch))
+            total.append(Product(1.0, arrays, shared))
             continue
         times = eqn.params.get("length", 1) if eqn.primitive.name == "scan" else 1
         inner = [_count(sub) for sub in _subjaxprs(eqn.params)]
