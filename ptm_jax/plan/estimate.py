@@ -26,7 +26,6 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator
-from typing import Any
 
 import jax
 import numpy as np
@@ -35,7 +34,7 @@ from ptm_jax.adapt.parameters import levels
 from ptm_jax.core import spec
 from ptm_jax.core.paths import flatten
 from ptm_jax.core.system import Experiment
-from ptm_jax.core.types import Vocab
+from ptm_jax.core.types import Batch, Vocab
 from ptm_jax.mesh.axes import ParameterAxes
 from ptm_jax.mesh.rules import HALF
 from ptm_jax.nn.blocks import Stack
@@ -171,7 +170,7 @@ def _of_body(traced: list[Product], vocab: int) -> float:
     return sum(p.times * p.flops * (-0.5 if vocab in p.shape else 1.0) for p in traced)
 
 
-def _sizes(tree: Any) -> Iterator[int]:
+def _sizes(tree: TrainState | Batch) -> Iterator[int]:
     """Yields the sizes of the dimensions of arrays."""
     return (size for leaf in jax.tree.leaves(tree) for size in leaf.shape)
 
