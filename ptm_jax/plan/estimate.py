@@ -116,7 +116,8 @@ def work_of(config: Experiment, phase: int) -> Work:
     def alone(size):
         return size // times if of_rows(size) else size
 
-    traced, bare_ones = ([product.resized(alone) for product in some] for some in (found, bare))
+    traced = [product.resized(alone) for product in found]
+    bare_ones = [product.resized(alone) for product in bare] if recomputes else traced
     vocab = vocab_of(config).size
     scores = [math.prod(p.shape) for p in traced if p.shape[-1:] == (vocab,)]
     return Work(
