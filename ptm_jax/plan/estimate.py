@@ -106,9 +106,9 @@ def work_of(config: Experiment, phase: int) -> Work:
     many = with_rows(config, times * shape.batch)
     # The state may have the memory of each row.
     known = None if jax.tree.leaves(shapes.carry) else (shapes, axes)
-    found, _ = _trace(many, known)
+    many_rows, _ = _trace(many, known)
     recomputes = any(stack.remat != "none" for stack in _stacks(config.system.towers))
-    bare = _trace(with_remat(many, "none"), known)[0] if recomputes else found
+    bare = _trace(with_remat(many, "none"), known)[0] if recomputes else many_rows
 
     def of_rows(size):
         return size % times == 0
@@ -116,7 +116,7 @@ def work_of(config: Experiment, phase: int) -> Work:
     def alone(size):
         return size // times if of_rows(size) else size
 
-    traced = [product.resized(alone) for product in found]
+    traced = [product.resized(alone) for product in many_rows]
     bare_ones = [product.resized(alone) for product in bare] if recomputes else traced
     vocab = vocab_of(config).size
     scores = [math.prod(p.shape) for p in traced if p.shape[-1:] == (vocab,)]
@@ -126,7 +126,7 @@ def work_of(config: Experiment, phase: int) -> Work:
         body_flops=_of_body(bare_ones, vocab),
         traffic=sum(
             p.times * width * math.prod(map(alone, shape))
-            for p in found
+            for p in many_rows
             for shape, width in p.arrays
             if any(map(of_rows, shape))
         ),
