@@ -13,11 +13,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptm_jax.cli import options
 from ptm_jax.cli.derived import derived
 from ptm_jax.core.errors import UserError
+
+if TYPE_CHECKING:
+    from ptm_jax.runs.run import Run
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,6 +56,8 @@ def run(args: Args) -> int:
     if args.diff is not None:
         return _print_differences(value, _load(args.diff, []), args.json)
     described = _described(value)
+    if (opened := _run_of(args.target)) is not None:
+        described["lines"] = _run_lines(opened)
     if args.full or not described["lines"]:
         lines = [*described["lines"], spec.to_text(value), *layers_at_once(value)]
         return options.report(described["document"], "\n".join(lines), args.json)
@@ -194,14 +199,45 @@ def parameter_counts(value: Any) -> dict[str, int]:
     return counts
 
 
-def _load(name: str, sets: list[str]) -> Any:
-    """A System, an Experiment, or the record of a run."""
-    from ptm_jax.cli import target
+def _run_of(name: str) -> Run | None:
+    """Returns the run of a workdir; None for another target."""
     from ptm_jax.data.stores import working
     from ptm_jax.runs.run import Run
 
     run = Run(working.opened(name))
-    if not run.exists:
+    return run if run.exists else None
+
+
+def _run_lines(run: Run) -> list[str]:
+    """Returns the summary of a run and the last lines of its log; none where its classes are the
+    user's and not here."""
+    from ptm_jax.training.logs import logs
+    from ptm_jax.training.logs.figures import figure
+
+    try:
+        config = run.experiment()
+        lines = summary(config, parameter_counts(config))
+    except UserError:
+        return []
+    last = {line["split"]: line for line in logs.read(run.folder)}
+    facts = {}
+    if last:
+        done = max(line["step"] for line in last.values())
+        newest = max(last.values(), key=lambda line: line["seconds"])
+        facts["steps done"] = f"{done:,} of {config.system.recipe.steps:,}"
+        facts["seconds"] = f"{newest['seconds']:,.0f}, goodput {newest.get('goodput', 0.0):.0%}"
+    for split, name in (("train", "last window"), ("heldout", "held out")):
+        values = last[split]["values"].items() if split in last else ()
+        facts |= {name: ", ".join(f"{key} {figure(one)}" for key, one in values)} if values else {}
+    return [*lines, *(f"{name:<11} {fact}" for name, fact in facts.items())]
+
+
+def _load(name: str, sets: list[str]) -> Any:
+    """A System, an Experiment, or the record of a run."""
+    from ptm_jax.cli import target
+
+    run = _run_of(name)
+    if run is None:
         return target.resolve(name, sets)
     if sets:
         raise UserError(f"{name} is a run, whose record --set cannot change; leave --set out")

@@ -5,6 +5,7 @@ Every layer is a frozen value. Parameters are float32; products follow the layer
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from typing import Any, Literal
@@ -122,6 +123,18 @@ class Context:
     def placed(self, **parts: Any) -> Scores:
         """Returns `Scores` of these parts with the places of the tokens."""
         return Scores(**parts, q_places=self.places, k_places=self.k_places)
+
+    def by_source(self, count: int) -> Context:
+        """Returns the context in which the queries of each of `count` sources are one row, for
+        attention to what stands outside of the rows."""
+        names = ("source_visibility", "beside_visibility")
+        seen = {name: getattr(self, name) for name in names}
+        joined = {
+            name: dataclasses.replace(one, q_segments=one.q_segments.reshape(count, -1))
+            for name, one in seen.items()
+            if one is not None
+        }
+        return dataclasses.replace(self, **joined)
 
 
 def outside(batch: Batch, states: Array, train: bool) -> Context:

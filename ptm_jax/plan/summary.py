@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ptm_jax.mesh.chips import GIB
+from ptm_jax.tuning.studies.planned_runs import dollars
 
 
 def text(plan: Mapping[str, Any], price: float | None = None) -> str:
@@ -42,7 +43,7 @@ def text(plan: Mapping[str, Any], price: float | None = None) -> str:
         f"step {plan['step_seconds'] * 1e3:.1f} ms at least ({parts}; communication not overlapped "
         f"{seconds['exposed_without_overlap'] * 1e3:.1f})",
         f"tokens/s {plan['tokens_per_second']:,.0f}, utilisation {plan['utilisation']:.1%}, "
-        f"days {plan['days']:.2f} at least",
+        f"days {plan['days']:{'.2f' if plan['days'] >= 0.1 else '.2g'}} at least",
     ]
     lines += _overlap(plan)
     if "measured_step_seconds" in plan:
@@ -54,7 +55,8 @@ def text(plan: Mapping[str, Any], price: float | None = None) -> str:
             f"fewer rows (ms: {few})"
         )
     if price is not None:
-        lines.append(f"cost at least {plan['cost']:,.0f} dollars at {price:g} for a chip and hour")
+        cost = dollars(plan["cost"])
+        lines.append(f"cost at least {cost} dollars at {price:g} for a chip and hour")
     if plan["compile_seconds"]:
         how = (
             "an earlier compilation, read"

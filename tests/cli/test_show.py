@@ -32,3 +32,16 @@ def test_the_numbers_of_bert(capsys):
                  "length      128, 512"):  # fmt: skip
         assert line in out.splitlines()
     assert "main: 110,1" in out and "lr 0.0001, AdamW, Linear" in out
+
+
+def test_a_run_has_its_steps_and_its_last_figures(run, capsys):
+    assert main(["show", str(run)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    last = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    heldout = [line for line in last if line["split"] == "heldout"][-1]
+    done = max(line["step"] for line in last)
+    assert f"steps done  {done} of {done}" in lines and len(lines) < 20
+    (line,) = (line for line in lines if line.startswith("held out"))
+    assert f"loss {heldout['values']['loss']:.4f}" in line
+    assert main(["show", str(run), "--full"]) == 0
+    assert "recipe: Recipe" in capsys.readouterr().out

@@ -180,6 +180,8 @@ def test_texts_need_no_task(run, tmp_path, capsys):
     assert len({*printed}) == 1 and "yes" in printed[0]
     assert main.main(["predict", run]) == 1
     assert "name what to do" in capsys.readouterr().err
+    assert main.main(["predict", str(tmp_path / "absent"), "--text", "a"]) == 1
+    assert "absent is no file or folder here" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

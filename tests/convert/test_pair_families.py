@@ -216,6 +216,23 @@ def test_files_of_t5_11_with_one_table_and_with_two(own, tmp_path):
     )
 
 
+def test_a_file_of_t5_with_two_tables_and_scaled_features(tmp_path):
+    """A model that was untied after it was built: the config says both."""
+    model = peers.transformers.T5ForConditionalGeneration(theirs("T5"))
+    model.config.tie_word_embeddings = False
+    model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))
+    model.save_pretrained(tmp_path / "in")
+    written = json.loads((tmp_path / "in" / "config.json").read_text())
+    assert not written["tie_word_embeddings"] and written["scale_decoder_outputs"]
+    found = checkpoint.read(tmp_path / "in")
+    head = found.system.towers["main"].heads["lm"]
+    assert not head.tied and head.scale == model.config.d_model**-0.5
+    checkpoint.write(tmp_path / "out", found.system, found.params, config=found.config)
+    again = peers.transformers.T5ForConditionalGeneration.from_pretrained(tmp_path / "out")
+    assert torch.equal(again.lm_head.weight, model.lm_head.weight)
+    assert again.config.scale_decoder_outputs
+
+
 def test_an_old_file_of_bart_with_its_own_output_has_one_table_for_both_halves(tmp_path):
     """Transformers 4 wrote the shared table once, where 5 has three."""
     from safetensors.torch import save_file

@@ -36,6 +36,10 @@ def test_every_setting_has_its_option():
     assert completed({}) == ({"max_new_tokens": 64}, [])
     rule = {"length_rule": "power", "length_penalty": 1.0, "early_stopping": False}
     assert completed({"num_beams": 3})[0] == {"max_new_tokens": 64, "beams": 3, **rule}
+    bare = {"model_type": "t5"}  # a checkpoint of the library that says nothing of beams
+    assert completed(bare, beams=4)[0] == {"max_new_tokens": 64, "beams": 4, **rule}
+    own = {"length_rule": "gnmt", "length_penalty": 0.6}
+    assert completed(bare, **own)[0] == {"max_new_tokens": 64, **rule, **own}
     both = {"max_length": 9, "max_new_tokens": 20, "min_length": 3, "min_new_tokens": 5}
     assert completed(both)[0] == {"max_new_tokens": 20, "min_new_tokens": 5}
     drawn = {"strategy": "sample", "temperature": 1.0, "top_k": 50, "top_p": None}

@@ -205,7 +205,16 @@ def test_a_run_that_is_refused_is_a_row():
     assert header[-2:] == ["time, at least", "cost, at least"]
     seconds = other.steps * 0.25 + 10  # the start of a process counts
     assert lines[-1][0] == "all"
-    assert lines[-1][-2:] == [f"{seconds / 60:.1f} min", f"{seconds / 3600 * 2 * 3.6:,.0f}"]
+    assert lines[-1][-2:] == [
+        f"{seconds / 60:.1f} min",
+        planned_runs.dollars(seconds / 3600 * 2 * 3.6),
+    ]
+    row = planned_runs.record(other, 3.6, 2)
+    assert (row["parameters"], row["seconds"]) == (1000, seconds)
+    assert row["dollars"] == pytest.approx(seconds / 3600 * 2 * 3.6)
+    assert planned_runs.record(refused, None, 1).keys() == {"run", "refused"}
+    costs = ((0.0, "0"), (0.00119, "0.0012"), (9.94, "9.9"), (1234.5, "1,234"))
+    assert [planned_runs.dollars(cost) for cost, _ in costs] == [text for _, text in costs]
     for hours, text in ((0.01, "0.6 min"), (1.99, "119.4 min"), (30, "30.0 h"), (72, "3.0 days")):
         assert planned_runs.spoken(hours) == text
     (poor,) = points(

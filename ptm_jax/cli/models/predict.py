@@ -37,6 +37,7 @@ import contextlib
 import dataclasses
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -165,10 +166,11 @@ class Args:
     beams: options.Number = None
     """generate: width of beam search (default: the checkpoint's, else none)."""
     length_penalty: Number = None
-    """generate: alpha of the length penalty of beam search."""
+    """generate: alpha of the length penalty of beam search (default: the checkpoint's, 1 where it
+    has none; 0.6 for a run of yours)."""
     length_rule: Literal["gnmt", "power"] | None = None
     """generate: divisor of the log-probability of N tokens in beam search, ((5 + N) / 6)^alpha or
-    N^alpha (default: the checkpoint's, else gnmt)."""
+    N^alpha (default: power for a checkpoint of Transformers, gnmt for a run of yours)."""
     early_stopping: Literal["true", "false", "never"] | None = None
     """generate: end of a beam search, as in transformers (default: the checkpoint's, else
     never)."""
@@ -199,8 +201,11 @@ def run(args: Args) -> int:
     if args.task is None and (args.text or args.input is not None):
         args = dataclasses.replace(args, task=predict_tables.use_of(args))
     if args.task is None:
+        absent = (
+            "" if Path(args.model).exists() else f"{args.model} is no file or folder here; else "
+        )
         raise UserError(
-            "name what to do: --task fill-mask, classify, embed, ... (`ptm list --uses`)"
+            f"{absent}name what to do: --task fill-mask, classify, embed, ... (`ptm list --uses`)"
         )
     uses = known()
     if all(args.task != use.name for use in uses) and _is_task(args.task):

@@ -132,7 +132,7 @@ def _planned(study, where: Topology, price, args: Args) -> int:
 
     runs = [points.point(study, name, labels, expect) for name, labels in points.names(study)]
     header, lines = planned_runs.planned(study, runs, args.topology, args.price, where.count)
-    document = [dict(zip(header, line, strict=True)) for line in lines]
+    document = [planned_runs.record(one, args.price, where.count) for one in runs]
     return options.report(document, options.table(header, lines, width=240), args.json)
 
 

@@ -65,8 +65,8 @@ def projection(ffn: FeedForward) -> str:
 
 
 def scaled(config: Config) -> bool:
-    """Returns whether the head is that of T5 1.0: the tied table, with features scaled by D^-0.5.
-    T5 1.1 has its own table.
+    """Returns whether the head's features are scaled by D^-0.5, as those of T5 1.0 with the tied
+    table. T5 1.1 has a table of its own, unscaled.
 
     Transformers 4 stores this in `tie_word_embeddings`, Transformers 5 in `scale_decoder_outputs`.
     If an untied table is missing from the file, it is a copy of the shared one. mT5's head is never
@@ -129,7 +129,8 @@ def build(config: Config, architecture: str) -> System:
     width, vocab, init = net.embed.width, net.embed.vocab, net.decoder.stack.block.ffn.initializer
     one = scaled(config)
     lm = LMHead(scale=width**-0.5 if one else 1.0)
-    if not one or config(SEPARATE, bool, False):
+    tied = config("tie_word_embeddings", bool, True)
+    if not one or not tied or config(SEPARATE, bool, False):
         lm = dataclasses.replace(lm, vocab=vocab, tied=False, initializer=init)
     heads = {"lm": lm, **pair_heads(config, init, vocab.eos)}
     parent = t5("", "1.0" if one else "1.1", 2, 128, 4, head_width=32, hidden=512)
@@ -203,9 +204,14 @@ def config(system: System) -> dict[str, Any]:
     }
     if pair:
         fields["decoder_start_token_id"] = core.start
-        if not core.decoder.embed.given:
+        separate, is_scaled = (
+            not core.decoder.embed.given,
+            "lm" in heads and heads["lm"].scale != 1.0,
+        )
+        if separate:
             fields[SEPARATE] = True
-            fields["scale_decoder_outputs"] = "lm" in heads and heads["lm"].scale != 1.0
+        if separate or is_scaled and not heads["lm"].tied:
+            fields["scale_decoder_outputs"] = is_scaled
     return fields | task_fields(heads)
 
 

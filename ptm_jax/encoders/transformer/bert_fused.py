@@ -22,7 +22,8 @@ from ptm_jax.nn.attention.multihead import Attention
 
 @record
 class FusedCache:
-    """The `PairCache` of a decoding, and what BERT returned: states [B, Lb, Db], segments [B, Lb].
+    """The `PairCache` of a decoding, and what BERT returned for each source: states [B, Lb, Db],
+    segments [B, Lb].
 
     The keys and values of these states are computed again for each token.
     """
@@ -32,8 +33,8 @@ class FusedCache:
     segments: Any = None
 
     def take(self, rows) -> FusedCache:
-        """Returns the cache of the rows [R] of the batch."""
-        return FusedCache(self.pair.take(rows), self.states[rows], self.segments[rows])
+        """Returns the cache of the rows [R] of the batch, as `PairCache.take`."""
+        return dataclasses.replace(self, pair=self.pair.take(rows))
 
 
 class FusedEncoderDecoder(EncoderDecoder):

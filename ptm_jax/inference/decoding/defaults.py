@@ -122,7 +122,7 @@ def _strategy(config: Config, options: dict[str, Any]) -> tuple[dict[str, Any], 
         options.get(name) is not None for name in ("top_k", "top_p")
     )
     settings, left = {}, []
-    if any(config(name, None, None) is not None for name in BEAMS):
+    if any(config(name, None, None) is not None for name in ("model_type", *BEAMS)):
         alpha, early = config("length_penalty", float, 1.0), config("early_stopping", None, False)
         settings = {"length_rule": "power", "length_penalty": alpha, "early_stopping": early}
     if beams > 1 and wide != 1 and strategy in (None, "beam") and not drawn:

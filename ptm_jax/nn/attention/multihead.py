@@ -285,16 +285,13 @@ class CrossAttention(nn.Module):
 
     @nn.compact
     def __call__(self, x, context: Context, cache: KeyValues | None = None):
+        inputs = self.attention_norm(x) if self.norm == "pre" else x
+        if cache is not None and cache.start is None:
+            inputs = inputs.reshape(len(cache.key), -1, x.shape[-1])
+            context = context.by_source(len(inputs))
         outside = dataclasses.replace(
             context, visibility=context.source_visibility, scores=Scores()
         )
-        inputs = self.attention_norm(x) if self.norm == "pre" else x
-        if cache is not None and cache.start is None:
-            sources = len(cache.key)
-            inputs = inputs.reshape(sources, -1, x.shape[-1])
-            segments = outside.visibility.q_segments.reshape(sources, -1)
-            seen = dataclasses.replace(outside.visibility, q_segments=segments)
-            outside = dataclasses.replace(outside, visibility=seen)
         branch, probabilities, cache = self.attention(
             inputs, outside, source=context.source, cache=cache
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ptm_jax.tuning.studies.points import Point
 from ptm_jax.tuning.studies.studies import Study
@@ -17,6 +18,31 @@ def spoken(hours: float) -> str:
     if minutes < 120:
         return f"{minutes:.1f} min"
     return f"{hours:,.1f} h" if hours < 48 else f"{hours / 24:,.1f} days"
+
+
+def dollars(cost: float) -> str:
+    """Returns a cost in whole dollars, below ten with two digits."""
+    return f"{cost:,.0f}" if cost >= 10 or not cost else f"{cost:.2g}"
+
+
+def record(point: Point, price: float | None, chips: int) -> dict[str, Any]:
+    """Returns a run before it starts as numbers: seconds and dollars are bounds from below, memory
+    is in bytes. A refused run has its reason."""
+    if point.refusal:
+        return {"run": point.name, "refused": point.refusal}
+    cost, seconds = point.cost, point.total("seconds") + START
+    return {
+        "run": point.name,
+        "parameters": cost.parameters,
+        "body": cost.body,
+        "steps": point.steps,
+        "tokens": point.tokens,
+        "operations": point.total("operations"),
+        "memory": cost.memory,
+        "capacity": cost.capacity,
+        "seconds": seconds,
+        **({} if price is None else {"dollars": seconds / 3600 * chips * price}),
+    }
 
 
 def planned(
@@ -36,19 +62,20 @@ def planned(
         "time, at least",
     ]
     header += ["cost, at least"] if price is not None else []
-    lines, hours, operations = [], 0.0, 0.0
+    lines, seconds, operations = [], 0.0, 0.0
     for point in runs:
+        row = record(point, price, chips)
         if point.refusal:
             lines.append([point.name, *[""] * (len(header) - 2), f"refused: {point.refusal}"])
             continue
-        cost = point.cost
-        run_hours, work = (point.total("seconds") + START) / 3600, point.total("operations")
-        hours, operations = hours + run_hours, operations + work
-        fits = "" if cost.memory <= cost.capacity else " DOES NOT FIT"
-        memory = f"{cost.memory / 2**30:.2f} of {cost.capacity / 2**30:.0f} GiB{fits}"
-        counts = [f"{cost.parameters:,}", f"{cost.body:,}", f"{point.steps:,}", f"{point.tokens:,}"]
-        line = [point.name, *counts, f"{work:.3g}", memory, spoken(run_hours)]
-        lines.append(line + ([f"{run_hours * chips * price:,.0f}"] if price is not None else []))
-    total = ["all", "", "", "", "", f"{operations:.3g}", "", spoken(hours)]
-    lines.append(total + ([f"{hours * chips * price:,.0f}"] if price is not None else []))
+        seconds, operations = seconds + row["seconds"], operations + row["operations"]
+        fits = "" if row["memory"] <= row["capacity"] else " DOES NOT FIT"
+        memory = f"{row['memory'] / 2**30:.2f} of {row['capacity'] / 2**30:.0f} GiB{fits}"
+        counts = [f"{row[name]:,}" for name in ("parameters", "body", "steps", "tokens")]
+        line = [point.name, *counts, f"{row['operations']:.3g}", memory]
+        line.append(spoken(row["seconds"] / 3600))
+        lines.append(line + ([dollars(row["dollars"])] if price is not None else []))
+    total = ["all", "", "", "", "", f"{operations:.3g}", "", spoken(seconds / 3600)]
+    cost = seconds / 3600 * chips * (price or 0.0)
+    lines.append(total + ([dollars(cost)] if price is not None else []))
     return header, lines
