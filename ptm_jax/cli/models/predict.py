@@ -201,12 +201,9 @@ def run(args: Args) -> int:
     if args.task is None and (args.text or args.input is not None):
         args = dataclasses.replace(args, task=predict_tables.use_of(args))
     if args.task is None:
-        absent = (
-            "" if Path(args.model).exists() else f"{args.model} is no file or folder here; else "
-        )
-        raise UserError(
-            f"{absent}name what to do: --task fill-mask, classify, embed, ... (`ptm list --uses`)"
-        )
+        absent = "" if Path(args.model).exists() else f"{args.model} is no file or folder here; "
+        uses = "--task fill-mask, classify, embed, ... (`ptm list --uses`)"
+        raise UserError(f"{absent}name what to do: {uses}")
     uses = known()
     if all(args.task != use.name for use in uses) and _is_task(args.task):
         return _predict(args)
