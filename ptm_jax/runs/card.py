@@ -27,7 +27,7 @@ PIPELINES = {
     "mlm": "fill-mask",
     "lm": "text-generation",
 }
-"""Maps a head to the Hub's `pipeline_tag`."""
+"""Maps a head to the Hub's `pipeline_tag`; a decoder that reads a source has another."""
 AUTO = {
     "ForSequenceClassification": "AutoModelForSequenceClassification",
     "ForTokenClassification": "AutoModelForTokenClassification",
@@ -60,7 +60,9 @@ def card(
     library   the layout of another library, where the folder has one
     """
     system, record = model.system, {} if run is None else run.record
-    heads = [PIPELINES[name] for name in PIPELINES if name in model.module.heads]
+    pair = bool(config.get("is_encoder_decoder"))
+    tags = PIPELINES | ({"lm": "text2text-generation"} if pair else {})
+    heads = [tag for name, tag in tags.items() if name in model.module.heads]
     pipeline = (heads or ["sentence-similarity" if sentence else "feature-extraction"])[0]
     name = "sentence-transformers" if sentence else "transformers"
     if library is not None:

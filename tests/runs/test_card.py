@@ -5,6 +5,7 @@ import json
 import types
 
 import huggingface_hub
+import pytest
 
 from ptm_jax.convert.libraries.sentence_folder import Sentence
 from ptm_jax.core import spec
@@ -64,6 +65,16 @@ def test_a_card_has_system_recipe_data_metrics_and_command(tmp_path):
     assert "/home/me" not in text
     bare = huggingface_hub.ModelCard(card(model, fields, True))
     assert bare.data.eval_results is None and bare.data.library_name == "sentence-transformers"
+
+
+@pytest.mark.parametrize(
+    ("name", "tag"), [("bart_base", "text2text-generation"), ("gpt2", "text-generation")]
+)
+def test_a_model_that_reads_a_source_has_its_own_tag(name, tag):
+    system = get(name)
+    model = types.SimpleNamespace(system=system, module=system.towers["main"])
+    fields = {"architectures": ["A"], "model_type": "a", "is_encoder_decoder": name == "bart_base"}
+    assert huggingface_hub.ModelCard(card(model, fields, False)).data.pipeline_tag == tag
 
 
 def test_a_card_of_a_sentence_encoder_counts_examples_and_names_its_length(tmp_path):
