@@ -44,6 +44,7 @@ from ptm_jax.cli import allocator
 from ptm_jax.convert.words import wordfiles
 from ptm_jax.convert.words.wordtable import Subwords, WordTable
 from ptm_jax.core import spec
+from ptm_jax.core.errors import UserError
 from ptm_jax.core.recipe import Phase
 from ptm_jax.core.system import Experiment
 from ptm_jax.data.corpora.prepare import prepare
@@ -136,7 +137,10 @@ def points(corpus: Corpus, tables: Tables, sets: Path | None) -> dict[str, float
             if sets
             else ()
         ):
-            outcome = wordsets.evaluate(model, task, file)
+            try:
+                outcome = wordsets.evaluate(model, task, file)
+            except UserError:  # fewer than two of its words are known
+                continue
             if outcome.examples >= 20:
                 found[f"{file.stem} ({outcome.examples:,})"] = 100 * outcome.metrics[metric]
     return found
