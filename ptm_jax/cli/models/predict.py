@@ -167,13 +167,13 @@ class Args:
     """generate: width of beam search (default: the checkpoint's, else none)."""
     length_penalty: Number = None
     """generate: alpha of the length penalty of beam search (default: the checkpoint's, 1 where it
-    has none; 0.6 for a run of yours)."""
+    has none; 0.6 for a run that began without one)."""
     length_rule: Literal["gnmt", "power"] | None = None
     """generate: divisor of the log-probability of N tokens in beam search, ((5 + N) / 6)^alpha or
-    N^alpha (default: power for a checkpoint of Transformers, gnmt for a run of yours)."""
+    N^alpha (default: power for a checkpoint of Transformers, gnmt for a run without one)."""
     early_stopping: Literal["true", "false", "never"] | None = None
-    """generate: end of a beam search, as in transformers (default: the checkpoint's, else
-    never)."""
+    """generate: end of a beam search, as in transformers (default: the checkpoint's, false
+    where it has none; never for a run that began without one)."""
     repetition_penalty: Number = None
     """generate: divide the scores of tokens that occurred by this number, above 1."""
     no_repeat_ngram: options.Number = None
