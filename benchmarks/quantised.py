@@ -131,29 +131,34 @@ def _own_graph(file: Path, model: Pretrained) -> None:
 
 
 def _torch_graph(file: Path, model: Pretrained, checkpoint: str, folder: Path) -> None:
-    """Traces Transformers' model under a head on the mean or the first state."""
+    """Traces Transformers' model under a head on the mean of the states, or its own classifier."""
     import torch
     import transformers
 
     cli(["export", checkpoint, "--out", str(folder / "transformers")])
     head = model.module.heads["classify"]
-    if head.summary.at != "mean" or head.summary.activation != "none":
-        raise ValueError(f"a head on {head.summary.at} is not written in torch here")
+    mean = head.summary.at == "mean" and head.summary.activation == "none"
+    auto = transformers.AutoModel if mean else transformers.AutoModelForSequenceClassification
 
     class Classifier(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.encoder = transformers.AutoModel.from_pretrained(
+            self.encoder = auto.from_pretrained(
                 folder / "transformers", attn_implementation="eager"
             )
+            if not mean:
+                return
             values = model.params[model.tower]["heads_classify"]["classes"]
             self.classes = torch.nn.Linear(*values["kernel"].shape)
             self.classes.weight.data = torch.tensor(np.asarray(values["kernel"]).T)
             self.classes.bias.data = torch.tensor(np.asarray(values["bias"]))
 
         def forward(self, input_ids, attention_mask, token_type_ids):
-            states = self.encoder(input_ids, attention_mask, token_type_ids).last_hidden_state
-            kept = attention_mask[..., None].to(states.dtype)
+            outputs = self.encoder(input_ids, attention_mask, token_type_ids)
+            if not mean:
+                return outputs.logits
+            states, kept = outputs.last_hidden_state, attention_mask[..., None]
+            kept = kept.to(states.dtype)
             return self.classes((states * kept).sum(1) / kept.sum(1))
 
     rows = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import flax.linen as nn
 import jax.numpy as jnp
 
 from ptm_jax.core import slots
@@ -12,10 +11,10 @@ from ptm_jax.core.batch import rows_of, segments_of
 from ptm_jax.core.types import Batch, Visibility
 from ptm_jax.nn.adapter_layers import adapted_languages
 from ptm_jax.nn.embeddings.summed import languages_of, types_of
-from ptm_jax.nn.layers import Context
+from ptm_jax.nn.layers import Context, Module
 
 
-class Embedded(slots.Encoder, nn.Module):
+class Embedded(slots.Encoder, Module):
     """The base class of encoders with a field `embed`, the embeddings."""
 
     @property

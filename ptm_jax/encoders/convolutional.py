@@ -20,7 +20,7 @@ from ptm_jax.nn.conv.filters import Filters
 from ptm_jax.nn.conv.normed import GatedConvolution, NormedDense
 from ptm_jax.nn.conv.taps import Past, empty_past
 from ptm_jax.nn.initializers import FanIn, Uniform
-from ptm_jax.nn.layers import Activation, Dropout, activate
+from ptm_jax.nn.layers import Activation, Dropout, Module, activate
 
 HALF = 0.5**0.5
 """Keeps the variance of a sum of two branches (Gehring et al. 2017, section 3.5)."""
@@ -144,7 +144,7 @@ class GatedCache:
         return jax.tree.map(lambda leaf: leaf[rows], self)
 
 
-class StepAttention(nn.Module):
+class StepAttention(Module):
     """Attention of one decoder layer to the source.
 
     Section 3.3, Eq. 1 and 2: x [B, T, C], e [B, T, D] -> [B, T, C].

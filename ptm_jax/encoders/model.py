@@ -13,7 +13,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.batch import rows_of
 from ptm_jax.core.spec.walk import children
 from ptm_jax.core.types import Batch, Encoded
-from ptm_jax.nn.layers import Context
+from ptm_jax.nn.layers import Context, Module
 
 
 def distinct(value: Any) -> Any:
@@ -32,7 +32,7 @@ def distinct(value: Any) -> Any:
     return value
 
 
-class Model(slots.Network, nn.Module):
+class Model(slots.Network, Module):
     """An encoder with named heads. Objectives use it through `core.towers.Tower`.
 
     Every head receives the encoder's `table()` [V, D], if there is one, so that a vocabulary head

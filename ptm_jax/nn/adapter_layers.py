@@ -13,10 +13,10 @@ from ptm_jax.kernels.attention import attention
 from ptm_jax.kernels.choice import Impl
 from ptm_jax.nn.blocks import Block, Stack
 from ptm_jax.nn.initializers import TruncatedNormal, Zeros
-from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, Identity, activate
+from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, Identity, Module, activate
 
 
-class BottleneckAdapter(nn.Module):
+class BottleneckAdapter(Module):
     """x + W_up g(W_down x + b) + b' for x [.., D], with `width` units between.
 
     Houlsby et al. 2019, section 2.1.
@@ -45,7 +45,7 @@ class BottleneckAdapter(nn.Module):
         )
 
 
-class ProjectedAttention(slots.Kernel, nn.Module):
+class ProjectedAttention(slots.Kernel, Module):
     """Attention in a narrow space: TS(x) = gelu(V^D a(V^E x)) for x [B, L, D].
 
     a is attention with `heads` heads over `width` features and no output projection (Stickland and
@@ -113,7 +113,7 @@ class FlankedBlock(Block):
         return super()._fed(x, inputs, context) + self.beside(inputs, context)
 
 
-class DenseByLanguage(nn.Module):
+class DenseByLanguage(Module):
     """x_b W[n_b] + c[n_b] for x [B, L, D] and the language n_b of each row: [B, L, features].
 
     Kernels W [E, D, features] and biases c [E, features] of E `languages`. `numbers` [B] are the
@@ -138,7 +138,7 @@ class DenseByLanguage(nn.Module):
         return product + bias[numbers][:, None].astype(product.dtype)
 
 
-class LanguageAdapters(nn.Module):
+class LanguageAdapters(Module):
     """W_up[n] g(W_down[n] x + b[n]) + b'[n] for x [B, L, D] of rows in the languages n [B].
 
     Pfeiffer et al. 2022, arXiv 2205.06266, section 3.1 (X-MOD): one of E `languages` serves a whole

@@ -1,9 +1,8 @@
 """A Transformer block with slots, and the stack that scans it.
 
 A block is a value: wrap a part by `dataclasses.replace` of its slot. An empty slot (`Identity`)
-keeps the parameter paths of the checkpoint. The stack scans a function over the block in its slot,
-so that compile time does not grow with depth. Passing the bound block to `nn.scan(type(block))`
-would create its parameters outside the scan and share them silently (a test of shapes guards this).
+keeps the parameter paths of the checkpoint. The stack scans a function over the block in its slot;
+passing the bound block to `nn.scan(type(block))` would share its parameters (a test guards this).
 """
 
 from __future__ import annotations
@@ -28,11 +27,21 @@ from ptm_jax.kernels.choice import platform
 from ptm_jax.nn.attention.caches import ByLayer
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, Identity, LayerNorm, activate
+from ptm_jax.nn.layers import (
+    Activation,
+    Context,
+    Dense,
+    Dropout,
+    Identity,
+    LayerNorm,
+    Module,
+    activate,
+    recomputed,
+)
 from ptm_jax.nn.parallel import gathered, joined, stream
 
 
-class FeedForward(nn.Module):
+class FeedForward(Module):
     """Two dense layers with an activation between: [.., D] -> [.., F] -> [.., D].
 
     `gated` multiplies the activation by a second projection of x (Shazeer 2020, arXiv 2002.05202:
@@ -75,7 +84,7 @@ class FeedForward(nn.Module):
         return stream(down(h))
 
 
-class Block(nn.Module):
+class Block(Module):
     """Attention and feed-forward, each in a residual branch.
 
     norm="post": LayerNorm(x + branch(x)), BERT and GPT; "pre": x + branch(LayerNorm(x)), GPT-2;
@@ -127,7 +136,7 @@ class Block(nn.Module):
         return self.ffn_norm(x) if self.norm == "post" else x
 
 
-class Recurrence(nn.Module):
+class Recurrence(Module):
     """A block that reads [memory; x] and returns its input as the next memory.
 
     Dai et al. 2019, section 3.2.
@@ -155,13 +164,8 @@ class Recurrence(nn.Module):
 UNROLLED, ON_GPU = 12, 24
 """Depths of the largest stacks that a CPU and a GPU run without a loop over their layers."""
 
-POLICIES = {
-    "full": None,
-    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
-}
 
-
-class Stack(slots.Layered, nn.Module):
+class Stack(slots.Layered, Module):
     """N layers of one block, scanned. `share=True` gives all layers one set of parameters (ALBERT).
 
     remat   "none" keeps every activation for the backward pass, "full" recomputes each layer from
@@ -224,8 +228,7 @@ class Stack(slots.Layered, nn.Module):
             x, probabilities, cache = block(x, context, cache)
             return x, (x, probabilities, cache)
 
-        if self.remat != "none":
-            layer = nn.remat(layer, policy=POLICIES[self.remat], prevent_cse=False)
+        layer = recomputed(layer, self.remat, nn.remat)
 
         def scanned(function, length, share):
             return nn.scan(
@@ -383,10 +386,8 @@ class Stack(slots.Layered, nn.Module):
             x, probabilities, cache = block.apply({"params": params}, x, context, cache, rngs=rngs)
             return x, (x, probabilities, cache)
 
-        if self.remat != "none":
-            layer = jax.checkpoint(layer, policy=POLICIES[self.remat], prevent_cse=False)
         return jax.lax.scan(
-            layer,
+            recomputed(layer, self.remat, jax.checkpoint),
             x,
             (apart, cache, keys),
             length=self.layers,

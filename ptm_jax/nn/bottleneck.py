@@ -16,10 +16,10 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.nn.layers import Context, Dense, Dropout, Identity, LayerNorm
+from ptm_jax.nn.layers import Context, Dense, Dropout, Identity, LayerNorm, Module
 
 
-class ScaleShift(nn.Module):
+class ScaleShift(Module):
     """x * scale + bias: a LayerNorm without its statistics (section 3.3, NoNorm)."""
 
     logical_axes = {"scale": ("width",), "bias": ("width",)}
@@ -31,7 +31,7 @@ class ScaleShift(nn.Module):
         return (x * scale + bias).astype(x.dtype)
 
 
-class Expansion(nn.Module):
+class Expansion(Module):
     """Maps token vectors [B, L, E] to [B, L, width] by a dense layer.
 
     `trigrams` first concatenates each vector with the next and the previous one (section 3.2,
@@ -79,7 +79,7 @@ def _neighbour(x, segments, step: int):
     return jnp.where(foreign[..., None], 0, moved(x))
 
 
-class Narrowing(nn.Module):
+class Narrowing(Module):
     """Maps [.., D] to [.., width] by a dense layer and a norm."""
 
     width: int
@@ -96,7 +96,7 @@ class Narrowing(nn.Module):
         )
 
 
-class WideAttention(nn.Module):
+class WideAttention(Module):
     """Attention for the block of a `Bottleneck`, whose values are the wide states.
 
     Values are projections of `source`, queries and keys of `shared(source)`.
@@ -112,7 +112,7 @@ class WideAttention(nn.Module):
         return self.attention(inputs, context, source=inputs, cache=cache, values=source)
 
 
-class FeedForwards(nn.Module):
+class FeedForwards(Module):
     """Residual feed-forward layers before the block's own, for its `cross` slot.
 
     x = norm(x + ffn(x)) (section 3.2, "stacked feed-forward networks").
@@ -174,7 +174,7 @@ def expansion_of(embed: slots.Embedding) -> Expansion | None:
     return expand if isinstance(expand, Expansion) else None
 
 
-class Bottleneck(nn.Module):
+class Bottleneck(Module):
     """A block with another width than the states: norm(x + W block(narrow(x))) (Figure 1c).
 
     The block's attention reads the narrow states, or the wide ones if it is a `WideAttention`.

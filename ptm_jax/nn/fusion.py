@@ -12,10 +12,10 @@ import jax.numpy as jnp
 from ptm_jax.core.precision import Precision
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, LayerNorm, activate
+from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, LayerNorm, Module, activate
 
 
-class FusionBlock(nn.Module):
+class FusionBlock(Module):
     """The aggregator of ERNIE (Zhang et al. 2019, arXiv 1905.07129, Eq. 3 to 5).
 
     x is a pair of tokens [B, L, D] and of entities [B, L, W], each at the first token of its

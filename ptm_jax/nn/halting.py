@@ -14,12 +14,20 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.recipe import Remat
 from ptm_jax.core.types import Encoded
 from ptm_jax.nn.attention.relative import sinusoids
-from ptm_jax.nn.blocks import POLICIES
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, Identity, activate
+from ptm_jax.nn.layers import (
+    Activation,
+    Context,
+    Dense,
+    Dropout,
+    Identity,
+    Module,
+    activate,
+    recomputed,
+)
 
 
-class Halting(nn.Module):
+class Halting(Module):
     """Returns the probability [B, L] float32 that a position halts. `start` is the initial bias."""
 
     logical_axes = {"kernel": (None,), "bias": ()}
@@ -34,7 +42,7 @@ class Halting(nn.Module):
         return jax.nn.sigmoid(x.astype(jnp.float32) @ kernel + bias)
 
 
-class AdaptiveStack(slots.Layered, nn.Module):
+class AdaptiveStack(slots.Layered, Module):
     """One block, applied at most `layers` times to x plus sinusoids.
 
     The sinusoids are of position and step (section 2.1, Eq. 6).
@@ -71,8 +79,7 @@ class AdaptiveStack(slots.Layered, nn.Module):
             carry, attention, cache = self._step(carry, cache, step, context)
             return carry, (carry[0], attention, cache)
 
-        if self.remat != "none":
-            layer = nn.remat(layer, policy=POLICIES[self.remat], prevent_cse=False)
+        layer = recomputed(layer, self.remat, nn.remat)
         run = nn.scan(
             layer,
             variable_broadcast="params",
@@ -120,7 +127,7 @@ def halts(stack: slots.Layered) -> bool:
     return isinstance(stack, AdaptiveStack) and stack.halting is not None
 
 
-class DepthwiseConv(nn.Module):
+class DepthwiseConv(Module):
     """Convolves every feature along the sequence [B, L, D] separately.
 
     Taps beyond a segment's border count as zero.
@@ -153,7 +160,7 @@ class DepthwiseConv(nn.Module):
         return total
 
 
-class ConvFeedForward(nn.Module):
+class ConvFeedForward(Module):
     """A feed-forward layer of two depthwise-separable convolutions.
 
     Section 2.1, transition function.

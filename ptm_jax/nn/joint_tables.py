@@ -11,7 +11,7 @@ from ptm_jax.core.types import Batch
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.heads.vocabulary import MLMHead, Readout
 from ptm_jax.nn.initializers import Zeros
-from ptm_jax.nn.layers import Context, Dense, Dropout, LayerNorm, activate
+from ptm_jax.nn.layers import Context, Dense, Dropout, LayerNorm, Module, activate
 from ptm_jax.nn.parallel import table_of
 
 Words = Literal["both", "second"]
@@ -56,7 +56,7 @@ class JointHead(MLMHead):
         )
 
 
-class SharedMatrices(nn.Module):
+class SharedMatrices(Module):
     """The matrices between a wide and a narrow network.
 
     For each pair (wide, narrow) of `sizes` they are `down_wide` [narrow, wide] and `up_wide` [wide,

@@ -8,15 +8,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.errors import ScopeParamShapeError
 
 from ptm_jax.core.batch import rows_of
 from ptm_jax.core.constraint import current
 from ptm_jax.core.precision import Precision, add_bias
+from ptm_jax.core.recipe import Remat
 from ptm_jax.core.streams import keep_mask
 from ptm_jax.core.types import Array, Batch, Visibility, record, static
 from ptm_jax.kernels import integers, one_pass
@@ -53,6 +56,36 @@ _ACTIVATIONS = {
     "tanh": jnp.tanh,
     "identity": lambda x: x,
 }
+
+
+class Module(nn.Module):
+    """A Linen module that reads a stored parameter without tracing its initialiser.
+
+    `flax.linen.Module.param` traces the initialiser in every trace of a network, which takes half
+    of the time, to compare the shape of its result with that of the stored array. The initialisers
+    of this package are given the shape, and this one is compared.
+    """
+
+    @nn.nowrap
+    def param(self, name: str, init_fn: Callable[..., Any], *init_args, **options) -> Any:
+        """Returns a parameter, initialised by `init_fn(key, *init_args)` where there is none.
+
+        Raises `flax.errors.ScopeParamShapeError` if the stored one has another shape.
+        """
+        shaped = init_args and isinstance(init_args[0], tuple) and not options
+        if not shaped or self.is_initializing() or not self.has_variable("params", name):
+            return super().param(name, init_fn, *init_args, **options)
+        stored, shape = self.get_variable("params", name), init_args[0]
+        if jnp.shape(stored) != shape:
+            raise ScopeParamShapeError(name, self.scope.path_text, jnp.shape(stored), shape)
+        return stored
+
+
+def recomputed(layer: Callable[..., Any], remat: Remat, transform: Callable[..., Any]):
+    """Returns a layer whose backward pass computes again what `remat` does not keep.
+    `transform` is `flax.linen.remat` of a module's method, or `jax.checkpoint`."""
+    kept = jax.checkpoint_policies.dots_with_no_batch_dims_saveable if remat == "dots" else None
+    return layer if remat == "none" else transform(layer, policy=kept, prevent_cse=False)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -142,7 +175,7 @@ def outside(batch: Batch, states: Array, train: bool) -> Context:
     return Context(visibility=None, rows=rows_of(batch, states), train=train)
 
 
-class Dense(nn.Module):
+class Dense(Module):
     """x @ kernel + bias over the last `axes` dimensions of x; kernel [..in, ..features].
 
     A kernel that is a `stored_kernels.StoredKernel` computes its own product.
@@ -190,7 +223,7 @@ class Dense(nn.Module):
         return y if bias is None else add_bias(y, bias)
 
 
-class LayerNorm(nn.Module):
+class LayerNorm(Module):
     """Layer normalisation (Ba et al. 2016), statistics in float32. `center=False` has no bias."""
 
     logical_axes = {"scale": ("width",), "bias": ("width",)}
@@ -205,7 +238,7 @@ class LayerNorm(nn.Module):
         return normalise(x, scale, bias, self.eps)
 
 
-class RMSNorm(nn.Module):
+class RMSNorm(Module):
     """x / sqrt(mean(x^2) + eps) * scale, statistics in float32 (Zhang & Sennrich 2019, Eq. 4):
     T5."""
 
@@ -270,7 +303,7 @@ normalise.defvjp(
 )
 
 
-class Identity(nn.Module):
+class Identity(Module):
     """An empty slot. It keeps the parameter paths of the checkpoint."""
 
     width = None
@@ -280,7 +313,7 @@ class Identity(nn.Module):
         return x
 
 
-class Dropout(nn.Module):
+class Dropout(Module):
     """Inverted dropout with a counter-based generator.
 
     The mask is the same on every sharding and micro-batch split.

@@ -15,11 +15,11 @@ from ptm_jax.core import slots, spec
 from ptm_jax.core.types import Encoded, Params
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, Stack
-from ptm_jax.nn.layers import Context, Identity
+from ptm_jax.nn.layers import Context, Identity, Module
 from ptm_jax.nn.parallel import gathered
 
 
-class UnevenStack(slots.Layered, nn.Module):
+class UnevenStack(slots.Layered, Module):
     """Layers with their own numbers of heads and hidden units.
 
     The parameters are `blocks_0/...`, `blocks_1/...`.

@@ -1,13 +1,8 @@
 """AWD-LSTM from the file of fastai: its class from the same weights, its words, and files that
 lie."""
 
-import importlib.util
 import pickle
-import sys
 import types
-import warnings
-from collections.abc import MutableSequence
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +10,7 @@ import numpy as np
 import pytest
 
 import ptm_jax
+from benchmarks import awd_lstm
 from ptm_jax.convert.libraries import fastai_file
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.paths import flatten
@@ -22,7 +18,6 @@ from ptm_jax.core.paths import flatten
 pytestmark = pytest.mark.full
 torch = pytest.importorskip("torch")
 
-FILE = Path(sys.prefix) / "fastai/fastai/text/models/awdlstm.py"
 WORDS = ["xxunk", "xxpad", "xxbos", "the", "cat", "sat", "xxfake", "xxfake"]
 SIZES = len(WORDS), 6, 10, 3
 
@@ -111,67 +106,12 @@ def test_a_file_that_is_written_is_read_again(tmp_path):
             np.testing.assert_array_equal(theirs[name], known[name])
 
 
-class Layer(torch.nn.Module):
-    """fastai's Module, which asks for no call of super."""
-
-    def __new__(cls, *args, **options):
-        new = super().__new__(cls)
-        torch.nn.Module.__init__(new)
-        return new
-
-    def __init__(self):
-        pass
-
-
 @pytest.fixture
-def awdlstm(monkeypatch):
-    """fastai's file of AWD-LSTM. `make test-full` installs it beside the environment; what it takes
-    from the rest of the package is here, since the package needs torchvision, pandas and spacy."""
-    if not FILE.exists():
-        pytest.skip(f"no {FILE}; make test-full installs it")
-    for name in (
-        "fastai",
-        "fastai.data",
-        "fastai.data.all",
-        "fastai.text",
-        "fastai.text.core",
-        "fastai.text.models",
-    ):
-        module = types.ModuleType(name)
-        module.__path__ = []
-        monkeypatch.setitem(sys.modules, name, module)
-    around = sys.modules["fastai.data.all"]
-
-    def store_attr(names):
-        frame = sys._getframe(1).f_locals
-        for name in names.split(","):
-            setattr(frame["self"], name, frame[name])
-
-    def detached(states, **options):
-        return [tuple(part.detach() for part in state) for state in states]
-
-    given = {
-        "Module": Layer,
-        "L": lambda names: [names],
-        "store_attr": store_attr,
-        "to_detach": detached,
-    }
-    given |= {
-        "ifnone": lambda a, b: b if a is None else a,
-        "one_param": lambda module: next(module.parameters()),
-    }
-    given |= {
-        "nn": torch.nn,
-        "F": torch.nn.functional,
-        "Tensor": torch.Tensor,
-        "torch": torch,
-        "warnings": warnings,
-    }
-    vars(around).update(given, MutableSequence=MutableSequence)
-    spec = importlib.util.spec_from_file_location("fastai.text.models.awdlstm", FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def awdlstm():
+    """fastai's file of AWD-LSTM, which `make test-full` installs beside the environment."""
+    if not awd_lstm.FILE.exists():
+        pytest.skip(f"no {awd_lstm.FILE}; make test-full installs it")
+    return awd_lstm.fastai_classes()
 
 
 def test_awd_lstm_is_fastais_class(tmp_path, awdlstm):

@@ -25,7 +25,7 @@ from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Loss, Params, Visibility, add_losses
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.nn.layers import Context, Dense
+from ptm_jax.nn.layers import Context, Dense, Module
 from ptm_jax.objectives.base import (
     AroundTask,
     makes_one_pass,
@@ -45,7 +45,7 @@ BRANCH = "branch_"
 """Prefix of the names of the heads of the layers, which follows the number of the layer."""
 
 
-class BranchHead(slots.ClassHead, nn.Module):
+class BranchHead(slots.ClassHead, Module):
     """Returns the logits [B, C] of a text from the states of layer `layer`.
 
     A dense layer to `width`, attention of `heads` heads, a dense layer on the first token, and one

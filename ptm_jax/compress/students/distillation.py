@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import flax.linen as nn
 import jax.numpy as jnp
 
 from ptm_jax.compress.base import Compression
@@ -25,7 +24,7 @@ from ptm_jax.core.spec import with_field
 from ptm_jax.core.towers import Tower
 from ptm_jax.core.types import Array, Batch, Loss, Params, add_losses
 from ptm_jax.nn.attention.multihead import Attention
-from ptm_jax.nn.layers import Dense
+from ptm_jax.nn.layers import Dense, Module
 from ptm_jax.objectives.base import AroundTask, makes_one_pass, name_of, next_memory
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ SCORES = "teacher_scores"
 (`tuning.augmentation.teaching`)."""
 
 
-class Projections(nn.Module):
+class Projections(Module):
     """Trained dense layers {name: (width, width)} from a student's to its teacher's states."""
 
     sizes: tuple[tuple[str, int, int], ...]

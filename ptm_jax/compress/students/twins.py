@@ -24,7 +24,7 @@ from ptm_jax.encoders.transformer.transformer import Transformer, transformer
 from ptm_jax.nn.embeddings.summed import Embeddings, LearnedPositions
 from ptm_jax.nn.heads.task_heads import text_classes
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.nn.layers import Context, Dense
+from ptm_jax.nn.layers import Context, Dense, Module
 from ptm_jax.nn.parallel import table_of
 from ptm_jax.statistics.tri_letters import ROWS, TriLetters
 
@@ -110,7 +110,7 @@ def twins(batch: Batch, vocab: Vocab) -> tuple[Array, Array]:
     )
 
 
-class CrossingHead(slots.ClassHead, nn.Module):
+class CrossingHead(slots.ClassHead, Module):
     """Returns the logits [B, 2] of a pair of vectors [B, D].
 
     They are [0, a cos(q, k) + b] ("cosine"), or [0, w . (F(x) + x) + b], x = max(q, k) and F two

@@ -20,10 +20,11 @@ from ptm_jax.nn.blocks import Stack
 from ptm_jax.nn.embeddings.summed import Embeddings
 from ptm_jax.nn.initializers import Normal
 from ptm_jax.nn.knowledge.knowbert import KAR, Spans
+from ptm_jax.nn.layers import Module
 from ptm_jax.objectives.knowledge.entities import EntityLinker
 
 
-class Knowledge(nn.Module):
+class Knowledge(Module):
     """A lexicon, the vectors `entities` [E, W] of its entities, and the layer that reads them.
 
     At most ceil(share * L) mentions of a row are read.

@@ -14,10 +14,10 @@ from ptm_jax.encoders.context import context_of
 from ptm_jax.nn.blocks import Stack
 from ptm_jax.nn.heads.layer_mix import layers_of, rows_of_states
 from ptm_jax.nn.initializers import Normal, TruncatedNormal
-from ptm_jax.nn.layers import Dense
+from ptm_jax.nn.layers import Dense, Module
 
 
-class SideNetwork(nn.Module):
+class SideNetwork(Module):
     """Adapters that read layers of the encoder (K-Adapter).
 
     Wang et al. 2020, arXiv 2002.01808, section 3.1 and its code. An adapter reads one layer of the

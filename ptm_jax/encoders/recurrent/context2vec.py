@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import flax.linen as nn
 import jax.numpy as jnp
 
 from ptm_jax.core import slots
@@ -14,11 +13,11 @@ from ptm_jax.encoders.context import context_of
 from ptm_jax.encoders.transformer.cloze import neighbours
 from ptm_jax.nn.embeddings.summed import table_of
 from ptm_jax.nn.initializers import FanIn, Normal
-from ptm_jax.nn.layers import Activation, Dense, Dropout, activate
+from ptm_jax.nn.layers import Activation, Dense, Dropout, Module, activate
 from ptm_jax.nn.recurrent.recurrence import Recurrent
 
 
-class ContextLSTM(slots.Encoder, nn.Module):
+class ContextLSTM(slots.Encoder, Module):
     """hidden[t] = W2 relu(W1 [h_right(t - 1); h_left(t + 1)]), [B, L, out] (2.1, Eq. 1 to 3).
 
     `right` reads the words before t, `left` the words after t. States outside of a document are

@@ -14,10 +14,11 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.types import Batch, Encoded
 from ptm_jax.encoders.context import context_of
 from ptm_jax.nn.initializers import Uniform
+from ptm_jax.nn.layers import Module
 from ptm_jax.nn.recurrent.recurrence import Recurrent
 
 
-class Strings(slots.Encoder, nn.Module):
+class Strings(slots.Encoder, Module):
     """Contextual string embeddings: `hidden` [B, L, 2 H] from `characters` [B, L, C].
 
     The vector of word i is w_i = [forward state after the blank that follows it; backward state at

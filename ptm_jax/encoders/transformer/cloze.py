@@ -14,11 +14,11 @@ import jax.numpy as jnp
 from ptm_jax.core import slots
 from ptm_jax.core.types import Batch, Encoded, Visibility
 from ptm_jax.encoders.context import Embedded, context_of
-from ptm_jax.nn.layers import Context, Dropout, LayerNorm
+from ptm_jax.nn.layers import Context, Dropout, LayerNorm, Module
 from ptm_jax.objectives.text.text_traits import TwoDirections
 
 
-class Combination(nn.Module):
+class Combination(Module):
     """Predicts token t from both towers, by attention with a query from the neighbours' states.
 
     The states of both towers are normalised. The query is the sum of the forward state of t-1 and

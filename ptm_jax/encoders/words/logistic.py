@@ -16,9 +16,10 @@ from ptm_jax.core.batch import segments_of
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Batch, Encoded, Vocab
 from ptm_jax.nn.initializers import Normal, Zeros
+from ptm_jax.nn.layers import Module
 
 
-class LogisticLayer(nn.Module):
+class LogisticLayer(Module):
     """One layer of an autoencoder with tied weights, or a restricted Boltzmann machine.
 
     Its parameters are W [I, O], the bias b [O] of the units above and the bias c [I] of the units
@@ -40,7 +41,7 @@ class LogisticLayer(nn.Module):
         )
 
 
-class LogisticEncoder(slots.Encoder, nn.Module):
+class LogisticEncoder(slots.Encoder, Module):
     """Layers of logistic units on the words of each document, [B, L, D].
 
     h_l = sigmoid(h_{l-1} W_l + b_l). Every token has the code of its document.

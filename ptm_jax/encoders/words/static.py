@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
@@ -18,12 +17,13 @@ from ptm_jax.core import slots
 from ptm_jax.core.types import Array, Batch, Encoded, Vocab
 from ptm_jax.nn.embeddings.summed import table_of
 from ptm_jax.nn.initializers import Normal, Zeros
+from ptm_jax.nn.layers import Module
 from ptm_jax.objectives.vectors.vector_traits import WordTable
 from ptm_jax.statistics.subwords import NONE, HashedNGrams
 from ptm_jax.statistics.windows import neighbours, offsets, shifted
 
 
-class Table(slots.Encoder, nn.Module):
+class Table(slots.Encoder, Module):
     """A table `token` [V, D]."""
 
     logical_axes = {"token": ("vocab", "width")}

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from ptm_jax.core.batch import segments_of
 from ptm_jax.core.errors import UserError
@@ -190,6 +189,8 @@ def adversary(
     epsilon, plus the mean divergence of the starts from each other. Deviation from the released
     code: the best step counts, not the last one.
     """
+    import optax  # a tenth of a second, and `ptm predict` imports this module
+
     starts, steps, epsilon = settings
     share, text = texts.share(), texts.text[:, None, None]
     base = jnp.exp(predicted(part, params, texts, texts.weights[:, None]))

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import dataclasses
 
-import flax.linen as nn
 import jax.numpy as jnp
 
 from ptm_jax.kernels.scores import Scores
 from ptm_jax.nn.blocks import Block, Stack
-from ptm_jax.nn.layers import Context
+from ptm_jax.nn.layers import Context, Module
 
 
 class NumberedStack(Stack):
@@ -36,7 +35,7 @@ class FirstUnnormed(Block):
         return jnp.where(context.layer == 0, x, super()._normed(x, context))
 
 
-class InverseDepth(nn.Module):
+class InverseDepth(Module):
     """For `Attention.relative`: divides q k^T by the number of the layer, from 1.
 
     The stack is a `NumberedStack`.

@@ -26,7 +26,16 @@ from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Stack
 from ptm_jax.nn.conv.taps import taps
 from ptm_jax.nn.initializers import Initializer, TruncatedNormal, Zeros
-from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, Identity, activate, normalise
+from ptm_jax.nn.layers import (
+    Activation,
+    Context,
+    Dense,
+    Dropout,
+    Identity,
+    Module,
+    activate,
+    normalise,
+)
 
 TERMS = ("c2p", "p2c")
 """Content to position and position to content."""
@@ -95,7 +104,7 @@ class Distances:
         return np.clip(number + self.span, 0, 2 * self.span - 1)
 
 
-class DistanceVectors(nn.Module):
+class DistanceVectors(Module):
     """The vectors [2 S, D] of the distances, for all layers of a stack."""
 
     logical_axes = {"table": (None, "width")}
@@ -112,7 +121,7 @@ class DistanceVectors(nn.Module):
         )
 
 
-class VectorDropout(nn.Module):
+class VectorDropout(Module):
     """Dropout of the vectors of distances; all rows of a batch lose the same numbers."""
 
     dropout: float = 0.0
@@ -193,7 +202,7 @@ class DisentangledAttention(Attention):
         return Dense(self.each, bias=bias, name=f"distance_{name}", **options)(vectors)
 
 
-class FirstConvolution(nn.Module):
+class FirstConvolution(Module):
     """The convolution of DeBERTa-v2 (section 5.4 of its paper's version 4), beside the first layer.
 
     Its inputs are the stack's: LayerNorm(h_1 + f(conv(h_0))). Returns the function of h_1. A token

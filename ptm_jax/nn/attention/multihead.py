@@ -27,7 +27,7 @@ from ptm_jax.kernels.scores import Scores, joint
 from ptm_jax.nn.attention.caches import KeyValues
 from ptm_jax.nn.attention.rotary import LocalLayers, Rotary, places_of
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.nn.layers import Context, Dense, Dropout, LayerNorm
+from ptm_jax.nn.layers import Context, Dense, Dropout, LayerNorm, Module
 from ptm_jax.nn.parallel import gathered, joined, stream
 
 
@@ -44,7 +44,7 @@ class Projected:
     scale: Any
 
 
-class Attention(slots.Kernel, nn.Module):
+class Attention(slots.Kernel, Module):
     """Computes queries from x, keys and values from `source` (default: x).
 
     If `values` is given, the values are computed from it.
@@ -267,7 +267,7 @@ class Attention(slots.Kernel, nn.Module):
             raise UserError("ring attention has no soft cap of scores; take rules without _ring")
 
 
-class CrossAttention(nn.Module):
+class CrossAttention(Module):
     """A residual layer for a block's `cross` slot: attention over `context.source` [B, Ls, D].
 
     The norm is placed as in the block (norm="post": LayerNorm(x + branch(x)); "pre": x +

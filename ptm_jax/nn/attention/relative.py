@@ -20,7 +20,7 @@ import numpy as np
 from ptm_jax.core.precision import Precision
 from ptm_jax.kernels.scores import Relative, Scores, Types
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.nn.layers import Context, Dense
+from ptm_jax.nn.layers import Context, Dense, Module
 
 
 def sinusoids(places: jax.Array, width: int, interleave: bool = False) -> jax.Array:
@@ -62,7 +62,7 @@ def t5_bucket(distance: jax.Array, buckets: int, farthest: int, both_ways: bool)
     return base + jnp.asarray(table)[jnp.minimum(distance, farthest)]
 
 
-class Buckets(nn.Module):
+class Buckets(Module):
     """T5's bias: a scalar for each head and bucket of distances, for all layers of a stack."""
 
     logical_axes = {"table": (None, "heads")}
@@ -86,7 +86,7 @@ class Buckets(nn.Module):
         return context.placed(distances=table[bucket].T)
 
 
-class Alibi(nn.Module):
+class Alibi(Module):
     """ALiBi's scores -slope * |distance| (Press et al. 2022, section 3).
 
     They are not trained, and all layers of a stack share them.
@@ -111,7 +111,7 @@ def alibi_slopes(heads: int) -> list[float]:
     return slopes + [2 ** (-4 * h / power) for h in range(1, 2 * (heads - power), 2)]
 
 
-class ShiftedScores(nn.Module):
+class ShiftedScores(Module):
     """Transformer-XL's terms (b), (c), (d) of scores (Dai et al. 2019, section 3.3).
 
     They are u k_j + (q_i + v) W_R R_{i-j}, unscaled.
@@ -164,7 +164,7 @@ class ShiftedScores(nn.Module):
         return Types(scores, context.types[:, -q.shape[1] :], context.types)
 
 
-class RelativeKeysValues(nn.Module):
+class RelativeKeysValues(Module):
     """NEZHA's relative positions (Wei et al. 2019, section 2.1).
 
     Sinusoids of the clipped distance are added to every key and every value. They are not trained,
@@ -181,7 +181,7 @@ class RelativeKeysValues(nn.Module):
         return q, context.placed(relative=Relative(q, waves), values=waves)
 
 
-class NoScores(nn.Module):
+class NoScores(Module):
     """Removes the product of queries and keys: the scores that all layers share are the only ones.
 
     With `Scores.bias` the logarithm of given weights, an attention has these weights.

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from ptm_jax.core.types import Window
-from ptm_jax.nn.layers import Context
+from ptm_jax.nn.layers import Context, Module
 
 FAR = 1 << 30
 """The radius of a full layer: more than the longest row."""
@@ -63,7 +62,7 @@ def places_of(context: Context, queries: int, keys: int) -> tuple[jax.Array, jax
     return places, k_places
 
 
-class Rotary(nn.Module):
+class Rotary(Module):
     """Rotary position embedding (Su et al. 2021, arXiv 2104.09864, Eq. 34): turns pairs of features
     of a query or key at place p by the angles p / theta^(2 i / K).
 

@@ -12,7 +12,7 @@ from ptm_jax.core.errors import unknown
 from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import record
 from ptm_jax.nn.initializers import Normal, Zeros
-from ptm_jax.nn.layers import Dense
+from ptm_jax.nn.layers import Dense, Module
 
 Score = Literal["additive", "dot", "general", "location"]
 Window = Literal["none", "monotonic", "predictive"]
@@ -31,7 +31,7 @@ class Source:
     states: Any = None
 
 
-class SoftAttention(nn.Module):
+class SoftAttention(Module):
     """Computes a weighted mean of the source's values.
 
     (query [B, H], source, segment [B], t [B]) -> (context [B, C], weights [B, S]).
@@ -122,7 +122,7 @@ class SoftAttention(nn.Module):
         return self.precision.einsum("bh,bsh->bs", query, keys, jnp.float32)
 
 
-class Keys(nn.Module):
+class Keys(Module):
     """Maps a source's values to the keys of an `attention`, once for all steps.
 
     Values are [B, S, C], keys [B, S, A].

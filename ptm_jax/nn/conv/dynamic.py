@@ -17,7 +17,7 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Array
 from ptm_jax.nn.heads.pooling import TextPooling
 from ptm_jax.nn.initializers import FanIn, Zeros
-from ptm_jax.nn.layers import Activation, activate
+from ptm_jax.nn.layers import Activation, Module, activate
 
 
 def wide(x: Array, kernel: Array, precision: Precision = Precision()) -> Array:
@@ -57,7 +57,7 @@ def largest(x: Array, count: Array, k: Array, width: int) -> Array:
     return jnp.moveaxis(jnp.where(at < length, chosen, 0), -1, 1)
 
 
-class DynamicCNN(TextPooling, nn.Module):
+class DynamicCNN(TextPooling, Module):
     """Layers of wide convolution, folding, dynamic k-max pooling, bias and f(.).
 
     Kalchbrenner et al. 2014, section 3: [B, L, D] -> [B, k_top * D / 2^N * F].

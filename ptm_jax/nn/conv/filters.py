@@ -10,10 +10,11 @@ import jax.numpy as jnp
 
 from ptm_jax.core.precision import Precision, add_bias
 from ptm_jax.nn.initializers import Uniform, Zeros
+from ptm_jax.nn.layers import Module
 from ptm_jax.statistics.windows import shifted
 
 
-class Filters(nn.Module):
+class Filters(Module):
     """Returns the largest value of each filter on the `width` windows that hold a token.
 
     x [B, L, D], segments [B, L] -> [B, L, F].

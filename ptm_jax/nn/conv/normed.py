@@ -14,6 +14,7 @@ from ptm_jax.kernels.choice import Impl
 from ptm_jax.nn.conv.taps import Past, past_taps, taps
 from ptm_jax.nn.heads.vocabulary import Readout, WordHead
 from ptm_jax.nn.initializers import FanIn, Initializer, Zeros
+from ptm_jax.nn.layers import Module
 
 
 def normed(module: nn.Module, name: str, init: Initializer, shape: tuple[int, int], axis: int):
@@ -27,7 +28,7 @@ def normed(module: nn.Module, name: str, init: Initializer, shape: tuple[int, in
     return v * jnp.expand_dims(scale / norm, axis)
 
 
-class NormedDense(nn.Module):
+class NormedDense(Module):
     """x @ (g v / ||v||) + bias, with a norm for every output feature: [.., D] -> [.., F]."""
 
     logical_axes = {"kernel": ("width", None), "scale": (None,), "bias": (None,)}
@@ -44,7 +45,7 @@ class NormedDense(nn.Module):
         )
 
 
-class GatedConvolution(nn.Module):
+class GatedConvolution(Module):
     """A convolution with a gate: GLU(conv(x)) = a * sigmoid(b) for its two halves.
 
     Dauphin et al. 2017; Gehring et al. 2017, section 3.2: x [B, L, D], segments [B, L] -> ([B, L,

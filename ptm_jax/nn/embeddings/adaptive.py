@@ -24,7 +24,7 @@ from ptm_jax.kernels import cross_entropy
 from ptm_jax.kernels.choice import Impl
 from ptm_jax.nn.heads.vocabulary import WordHead
 from ptm_jax.nn.initializers import Normal, Zeros
-from ptm_jax.nn.layers import Context, Dense, Dropout, Identity
+from ptm_jax.nn.layers import Context, Dense, Dropout, Identity, Module
 
 
 @record
@@ -46,7 +46,7 @@ def clusters(vocab: Vocab, cutoffs: tuple[int, ...]) -> list[tuple[int, int]]:
     return sizes
 
 
-class AdaptiveEmbeddings(slots.Embedding, nn.Module):
+class AdaptiveEmbeddings(slots.Embedding, Module):
     """Maps ids [B, L] to vectors [B, L, D] of clusters of several widths.
 
     The vector from the id's cluster is projected to D and multiplied by `scale` (sqrt(D)).

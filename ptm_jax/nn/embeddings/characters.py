@@ -16,7 +16,7 @@ from ptm_jax.core.errors import UserError
 from ptm_jax.core.precision import Precision, add_bias
 from ptm_jax.core.types import Vocab
 from ptm_jax.nn.initializers import FanIn, Normal
-from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, Identity, activate
+from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, Identity, Module, activate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Carrying:
         return jnp.repeat(jnp.asarray([0.0, self.gate], dtype), shape[0] // 2)
 
 
-class Highway(nn.Module):
+class Highway(Module):
     """g x + (1 - g) relu(W x + b) with g = sigmoid(W' x + b'): [.., D] -> [.., D].
 
     Srivastava et al. 2015, Eq. 3.
@@ -54,7 +54,7 @@ class Highway(nn.Module):
         return gate * x + (1 - gate) * activate("relu", new)
 
 
-class CharacterCNN(slots.Embedding, nn.Module):
+class CharacterCNN(slots.Embedding, Module):
     """Maps `characters` [B, L, C] to [B, L, D].
 
     Replaces `Embeddings`; `data.rows.spelled.Spelled` makes the rows.

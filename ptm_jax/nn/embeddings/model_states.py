@@ -5,13 +5,13 @@ from __future__ import annotations
 import flax.linen as nn
 
 from ptm_jax.core.precision import Precision
-from ptm_jax.nn.layers import Dense
+from ptm_jax.nn.layers import Dense, Module
 
 STATES = "word_states"
 """[B, L, Dw]: the states of a language model for each token of a row."""
 
 
-class ModelStates(nn.Module):
+class ModelStates(Module):
     """Replaces word vectors [B, L, D] by a projection of the batch's `word_states` to D.
 
     Edunov et al. 2019, arXiv 1903.09722, section 2.

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import flax.linen as nn
 
+from ptm_jax.nn.layers import Module
 from ptm_jax.nn.parallel import lookup, table_of
 
 
-class Part(nn.Module):
+class Part(Module):
     """A summand: `part(batch, table, width, initializer)` returns [B, L, width], [width] or 0.
 
     `table` is the token table.
@@ -72,7 +73,7 @@ class TaskTypes(Part):
         return lookup(vectors, batch["task_type_ids"]) if "task_type_ids" in batch else vectors[0]
 
 
-class Channel(nn.Module):
+class Channel(Module):
     """The scope of a second table of word vectors, `token` [V, D]."""
 
     logical_axes = {"token": ("vocab", "width")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import flax.linen as nn
 
-from ptm_jax.nn.layers import Identity
+from ptm_jax.nn.layers import Identity, Module
 
 
 def shifted(expand: nn.Module, width: int) -> ShiftedWords:
@@ -12,7 +12,7 @@ def shifted(expand: nn.Module, width: int) -> ShiftedWords:
     return expand if isinstance(expand, ShiftedWords) else ShiftedWords(width, expand)
 
 
-class ShiftedWords(nn.Module):
+class ShiftedWords(Module):
     """Adds `batch["perturbation"]` [B, L, D], if the batch has one, to the word vectors.
 
     For `Embeddings.expand`, x [B, L, D]. `before` is the module that the slot held; its parameters

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 
 from ptm_jax.core.batch import segments_of
 from ptm_jax.nn.initializers import Normal
+from ptm_jax.nn.layers import Module
 
 
-class WordRecovery(nn.Module):
+class WordRecovery(Module):
     """Replaces vectors of words by means of the vectors of another segment (Huang et al. 2019,
     section 3.1).
 

@@ -15,11 +15,11 @@ from ptm_jax.core.types import Vocab
 from ptm_jax.nn.attention.relative import sinusoids
 from ptm_jax.nn.embeddings.parts import Languages, Part, TaskTypes, Types, WordTypes
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.nn.layers import Context, Dropout, Identity
+from ptm_jax.nn.layers import Context, Dropout, Identity, Module
 from ptm_jax.nn.parallel import Rounded, lookup, table_of
 
 
-class Positions(nn.Module):
+class Positions(Module):
     """Vectors of positions: `positions(places [B, L], width) -> [B, L, width]`.
 
     longest         maximum length of a row in tokens (None: no limit)
@@ -149,7 +149,7 @@ class TokenSinusoids(SinusoidTable):
         return super().__call__(positions + self.offset, width)
 
 
-class Embeddings(slots.Embedding, nn.Module):
+class Embeddings(slots.Embedding, Module):
     """Maps ids [B, L] to the sum [B, L, D] of token vectors, positions and `parts`.
 
     `nn.embeddings.parts` has the parts.

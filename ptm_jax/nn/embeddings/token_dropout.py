@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from ptm_jax.core.batch import segments_of
 from ptm_jax.core.types import Array, Batch, Vocab
+from ptm_jax.nn.layers import Module
 
 
-class TokenDropout(nn.Module):
+class TokenDropout(Module):
     """Sets the vectors of mask tokens to zero and scales the others of the document by
 
         (1 - rate) / (1 - share of mask tokens in the document)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from ptm_jax.core.precision import Precision
 from ptm_jax.nn.initializers import FanIn, Zeros
-from ptm_jax.nn.layers import Dense, activate, drop
+from ptm_jax.nn.layers import Dense, Module, activate, drop
 from ptm_jax.nn.tree.forest import Forest, take
 
 
@@ -24,7 +24,7 @@ def to_heads(x, forest: Forest):
     )
 
 
-class GCN(nn.Module):
+class GCN(Module):
     """relu(D^-1/2 (A + I) D^-1/2 X W), A the undirected tree: [B, L, H].
 
     Kipf and Welling 2017, Eq. 2.
@@ -52,7 +52,7 @@ class GCN(nn.Module):
         return activate("relu", jnp.where(forest.real[..., None], y, 0).astype(x.dtype)), None
 
 
-class SyntacticGCN(nn.Module):
+class SyntacticGCN(Module):
     """A graph convolution over dependencies (Marcheggiani and Titov 2017, Eq. 5 to 7).
 
     relu(sum over neighbours u of g (V_dir h_u + b_label)), g = sigmoid(h_u v_dir + c_label): [B, L,

@@ -15,10 +15,10 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.nn.conv.taps import taps
 from ptm_jax.nn.graph.by_document import means, spread, sums
 from ptm_jax.nn.initializers import FanIn, Normal, Zeros
-from ptm_jax.nn.layers import Dense
+from ptm_jax.nn.layers import Dense, Module
 
 
-class SentenceStateLSTM(nn.Module):
+class SentenceStateLSTM(Module):
     """x [B, L, D] -> (h [B, L, H], g [B, L, H]) after `steps` recurrent steps (Eq. 2 and 3).
 
     g is the state of the token's document. A word reads the states of `window` words on each side,

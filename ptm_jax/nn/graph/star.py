@@ -13,10 +13,10 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.nn.conv.taps import taps
 from ptm_jax.nn.graph.by_document import highest, means, spread, sums
 from ptm_jax.nn.initializers import FanIn
-from ptm_jax.nn.layers import Dense, LayerNorm, activate
+from ptm_jax.nn.layers import Dense, LayerNorm, Module, activate
 
 
-class StarTransformer(nn.Module):
+class StarTransformer(Module):
     """Exchanges states between tokens and one relay a document (Algorithm 1).
 
     x [B, L, D] -> (satellites [B, L, D], relay [B, L, D] of the token's document) after `cycles`.

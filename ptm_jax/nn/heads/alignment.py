@@ -17,7 +17,7 @@ from ptm_jax.nn.heads.layer_mix import rows_of_states
 from ptm_jax.nn.heads.pooling import noisy
 from ptm_jax.nn.heads.task_heads import TaskHead
 from ptm_jax.nn.initializers import FanIn
-from ptm_jax.nn.layers import Dense, Dropout, outside
+from ptm_jax.nn.layers import Dense, Dropout, Module, outside
 from ptm_jax.nn.recurrent.lstm import BiLSTMReader
 
 
@@ -69,7 +69,7 @@ def most_of(states, mask):
     return jnp.where(mask.any(1, keepdims=True), maxima, 0.0)
 
 
-class AlignedReader(nn.Module):
+class AlignedReader(Module):
     """Replaces the states h [B, L, D] by states of aligned texts [B, L, 2 hidden].
 
     Sections 3.1 to 3.3, for words i of one text and j of the other:

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from ptm_jax.core import slots
 from ptm_jax.core.precision import Precision
 from ptm_jax.nn.initializers import TruncatedNormal, Zeros
-from ptm_jax.nn.layers import Dense, Dropout, activate
+from ptm_jax.nn.layers import Dense, Dropout, Module, activate
 
 
-class BiaffineHead(slots.ClassHead, nn.Module):
+class BiaffineHead(slots.ClassHead, Module):
     """Returns the scores of arcs [B, L, L] and of their labels [B, L, L, C], float32.
 
     They are from [B, L, D]: token i, head j (Eq. 4 to 9).

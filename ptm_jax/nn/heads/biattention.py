@@ -24,7 +24,7 @@ from ptm_jax.nn.heads.alignment import (
 from ptm_jax.nn.heads.layer_mix import rows_of_states
 from ptm_jax.nn.heads.pooling import noisy
 from ptm_jax.nn.initializers import FanIn
-from ptm_jax.nn.layers import Dense, Dropout, LayerNorm, outside
+from ptm_jax.nn.layers import Dense, Dropout, LayerNorm, Module, outside
 from ptm_jax.nn.recurrent.lstm import BiLSTMReader
 
 
@@ -46,7 +46,7 @@ def sequences_of(encoded: Encoded, batch, pairs: bool):
     return first, jnp.where(second.any(1, keepdims=True), second, real)
 
 
-class BiattentiveReader(nn.Module):
+class BiattentiveReader(Module):
     """Replaces the states h [B, L, D] by X|y and Y|x, [B, L, 4 hidden] together.
 
     For words i of one text and j of the other:

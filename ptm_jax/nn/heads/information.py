@@ -17,12 +17,12 @@ from ptm_jax.core.streams import row_keys
 from ptm_jax.core.types import Encoded
 from ptm_jax.nn.heads.layer_mix import layers_of, rows_of_states
 from ptm_jax.nn.initializers import FanIn, Normal, Zeros
-from ptm_jax.nn.layers import Dense, outside
+from ptm_jax.nn.layers import Dense, Module, outside
 
 Code = Literal["gaussian", "discrete"]
 
 
-class StochasticCode(nn.Module):
+class StochasticCode(Module):
     """Returns the parameters of p(t | x) for x [B, L, D], from one hidden layer.
 
     They are mean and log variance [B, L, W], or logits [B, L, K] (section 3.1).
@@ -56,7 +56,7 @@ def divergence(code: Code, p: tuple, r: tuple):
     return 0.5 * (t - s + jnp.exp(s - t) + jnp.square(m - n) * jnp.exp(-t) - 1.0).sum(-1)
 
 
-class BottleneckReader(nn.Module):
+class BottleneckReader(Module):
     """Replaces the states x [B, L, D] by a draw t [B, L, W] from p(t | x).
 
     In evaluation it takes its mean or its likeliest tag.

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from ptm_jax.core.types import Encoded
 from ptm_jax.nn.initializers import Zeros
+from ptm_jax.nn.layers import Module
 
 
 def layers_of(encoded: Encoded):
@@ -43,7 +44,7 @@ def embedded(encoded: Encoded):
     return extra["embedded"] if "embedded" in extra else layers_of(encoded)[0]
 
 
-class EmbeddingReader(nn.Module):
+class EmbeddingReader(Module):
     """Returns the embeddings [B, L, E] in place of the last layer.
 
     From a recurrent encoder-decoder it takes the encoder's embeddings.
@@ -53,7 +54,7 @@ class EmbeddingReader(nn.Module):
         return dataclasses.replace(encoded, hidden=embedded(encoded))
 
 
-class VectorsReader(nn.Module):
+class VectorsReader(Module):
     """Concatenates word vectors and states, [B, L, E + D] (CoVe).
 
     McCann et al. 2017, arXiv 1708.00107, section 4. From an encoder-decoder it reads the encoder's
@@ -70,7 +71,7 @@ class VectorsReader(nn.Module):
         return dataclasses.replace(encoded, hidden=both, layers=None)
 
 
-class LayerMix(nn.Module):
+class LayerMix(Module):
     """r = gamma * sum_l softmax(alpha)_l h_l over the last `top` layers (None: all N) (survey Eq.
     6; Peters et al. 2018, Eq. 1). `normalise` first scales each layer to mean 0 and variance 1 over
     its features. `embeddings`: the embeddings count as a layer, as ELMo's token layer does."""

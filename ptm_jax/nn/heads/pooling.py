@@ -12,7 +12,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.batch import segments_of
 from ptm_jax.core.precision import Precision
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, LayerNorm, activate
+from ptm_jax.nn.layers import Activation, Context, Dense, Dropout, LayerNorm, Module, activate
 
 
 def last_token(segments):
@@ -41,7 +41,7 @@ class TextPooling(slots.Head):
     """Trait: a head that returns the vector of a text, for the slot `summary` of other heads."""
 
 
-class Summary(TextPooling, nn.Module):
+class Summary(TextPooling, Module):
     """Returns the state [B, D] of a text from the states [B, L, D] of its tokens.
 
     A dense layer and activation read one token (the first, the `last` that is not padding, or the
@@ -126,7 +126,7 @@ class Summary(TextPooling, nn.Module):
         return jnp.take_along_axis(hidden, where[:, None, None], 1)[:, 0]
 
 
-class AttentiveSummary(TextPooling, nn.Module):
+class AttentiveSummary(TextPooling, Module):
     """Returns the mean [B, D] of the states of a text under an additive attention with a learned
     query: the weights are the softmax over its tokens of v tanh(W h + b) (Bahdanau et al. 2015;
     Jain and Wallace 2019, section 2).

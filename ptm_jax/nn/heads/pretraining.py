@@ -14,10 +14,10 @@ from ptm_jax.core import slots
 from ptm_jax.core.precision import Precision
 from ptm_jax.nn.heads.vocabulary import Readout
 from ptm_jax.nn.initializers import TruncatedNormal, Zeros
-from ptm_jax.nn.layers import Activation, Dense, LayerNorm, activate
+from ptm_jax.nn.layers import Activation, Dense, LayerNorm, Module, activate
 
 
-class BoundaryHead(slots.Head, nn.Module):
+class BoundaryHead(slots.Head, Module):
     """SpanBERT's span boundary objective (Joshi et al. 2020, section 3.2).
 
     Predicts a masked word from the tokens left and right of its span and its place in the span, by
@@ -62,7 +62,7 @@ class BoundaryHead(slots.Head, nn.Module):
         )
 
 
-class Detector(slots.Head, nn.Module):
+class Detector(slots.Head, Module):
     """Replaced token detection: [.., D] -> logits [..] float32, above 0 for replaced.
 
     Clark et al. 2020.
@@ -99,7 +99,7 @@ class FirstTokenDetector(Detector):
         return LayerNorm(self.eps, name="norm")(hidden[:, :1] + hidden)
 
 
-class Score(slots.Head, nn.Module):
+class Score(slots.Head, Module):
     """Maps pooled features [.., D] to one number [..] float32: similarity, regression, ranking."""
 
     reads_head = "pool"

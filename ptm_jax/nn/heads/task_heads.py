@@ -16,11 +16,11 @@ from ptm_jax.core import slots
 from ptm_jax.core.precision import Precision
 from ptm_jax.nn.heads.pooling import AttentiveSummary, Summary, TextPooling, noisy
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.nn.layers import Dense
+from ptm_jax.nn.layers import Dense, Module
 from ptm_jax.objectives.vectors.vector_traits import LinearClasses
 
 
-class TaskHead(slots.Head, nn.Module, kw_only=True):
+class TaskHead(slots.Head, Module, kw_only=True):
     """The base class of task heads: a dense layer, after dropout, is the last one."""
 
     dropout: float = 0.0
@@ -97,7 +97,7 @@ def pooling_of(heads: Mapping[str, slots.Head], default: Summary) -> nn.Module:
     return pool if isinstance(pool, TextPooling) else default
 
 
-class SummaryHead(slots.ClassHead, nn.Module):
+class SummaryHead(slots.ClassHead, Module):
     """Returns the logits of a whole text [B, C] float32: a summary of width C (XLM).
 
     `dropout` applies to the logits.

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from ptm_jax.core import slots
 from ptm_jax.core.batch import segments_of
 from ptm_jax.core.types import Array
+from ptm_jax.nn.layers import Module
 from ptm_jax.objectives.sentences.base import HEAD
 from ptm_jax.objectives.sentences.similarities import unit
 
@@ -19,7 +20,7 @@ Pooling = Literal["cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lastto
 MODES = get_args(Pooling)
 
 
-class TextVector(slots.Head, nn.Module):
+class TextVector(slots.Head, Module):
     """Returns the vectors [B, D] float32 of texts from the states [B, L, D] of their tokens.
 
     The results of several `modes` are concatenated. `normalize` scales a vector to length 1.

@@ -8,10 +8,10 @@ import flax.linen as nn
 from ptm_jax.nn.heads.pooling import Summary
 from ptm_jax.nn.heads.task_heads import SpanHead, TokenHead
 from ptm_jax.nn.heads.vocabulary import transformed
-from ptm_jax.nn.layers import Activation, Dense, activate
+from ptm_jax.nn.layers import Activation, Dense, Module, activate
 
 
-class Transformation(nn.Module):
+class Transformation(Module):
     """[.., D] -> [.., D]: dense layer, activation and norm.
 
     `bias` is the dense layer's, and `center` gives the norm one.

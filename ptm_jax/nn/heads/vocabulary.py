@@ -19,7 +19,7 @@ from ptm_jax.kernels import cross_entropy
 from ptm_jax.kernels.choice import Impl
 from ptm_jax.kernels.token_maximum import largest_scores
 from ptm_jax.nn.initializers import TruncatedNormal, Zeros
-from ptm_jax.nn.layers import Activation, Dense, LayerNorm, activate
+from ptm_jax.nn.layers import Activation, Dense, LayerNorm, Module, activate
 from ptm_jax.objectives.base import FirstToken
 
 
@@ -76,7 +76,7 @@ class Readout:
         return cross_entropy.draw(self.linear, seeds, temperature=temperature, **options)
 
 
-class WordHead(slots.Head, slots.Kernel, nn.Module):
+class WordHead(slots.Head, slots.Kernel, Module):
     """The base class of heads that score the vocabulary, by the encoder's table if `tied`.
 
     `impl` selects the kernel for the loss (`kernels.cross_entropy`). It reads `extra["words"]`
@@ -213,7 +213,7 @@ class TwoLayerHead(WordHead):
         return Readout(hidden, table, None, self.precision, self.impl)
 
 
-class SoftCapped(slots.Head, nn.Module):
+class SoftCapped(slots.Head, Module):
     """A vocabulary head whose logits are limited softly: cap tanh(logit / cap), at the head's
     parameter paths (Gemma 2, arXiv 2408.00118, section 2: 30)."""
 
@@ -241,7 +241,7 @@ class SoftCapped(slots.Head, nn.Module):
         return dataclasses.replace(self.head(hidden, table=table, context=context), cap=self.cap)
 
 
-class Pooler(FirstToken, nn.Module):
+class Pooler(FirstToken, Module):
     """[B, L, D] -> [B, D]: a dense layer and tanh on the first token (BERT)."""
 
     activation: Activation = "tanh"
@@ -260,7 +260,7 @@ class Pooler(FirstToken, nn.Module):
         return activate(self.activation, dense(hidden[:, 0]))
 
 
-class Classifier(slots.ClassHead, nn.Module):
+class Classifier(slots.ClassHead, Module):
     """Returns class logits [.., C] float32 from pooled or token features [.., D]."""
 
     reads_head = "pool"

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 from ptm_jax.core import slots
 from ptm_jax.core.types import Vocab
 from ptm_jax.nn.initializers import Zeros
+from ptm_jax.nn.layers import Module
 from ptm_jax.nn.parallel import table_of
 
 
-class WordRows(slots.Head, nn.Module):
+class WordRows(slots.Head, Module):
     """Returns the vectors [..., D] and biases [...] of ids, from a table of its own.
 
     Biases are zeros without `bias`.

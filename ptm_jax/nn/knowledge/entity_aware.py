@@ -15,7 +15,7 @@ from ptm_jax.nn.attention.multihead import Attention, ring_of
 from ptm_jax.nn.blocks import Block
 from ptm_jax.nn.embeddings.summed import LearnedPositions
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.nn.layers import Context, Dense, Dropout, LayerNorm
+from ptm_jax.nn.layers import Context, Dense, Dropout, LayerNorm, Module
 from ptm_jax.nn.parallel import gathered, joined, lookup, stream
 
 
@@ -34,7 +34,7 @@ class Mentions(NamedTuple):
     types: Any
 
 
-class EntityEmbeddings(nn.Module):
+class EntityEmbeddings(Module):
     """Returns the vectors [B, E, D] of mentions, and the table.
 
     A vector is the row of `entities` [E', W], mapped to the width D of the words (where W differs),

@@ -14,7 +14,7 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Visibility
 from ptm_jax.nn.blocks import Block, Stack
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.nn.layers import Context, Dense, Dropout, LayerNorm
+from ptm_jax.nn.layers import Context, Dense, Dropout, LayerNorm, Module
 
 
 class Spans(NamedTuple):
@@ -33,7 +33,7 @@ class Spans(NamedTuple):
     priors: Any
 
 
-class KAR(nn.Module):
+class KAR(Module):
     """Adds knowledge about the mentions to the states of all words.
 
     Peters et al. 2019, arXiv 1909.04164, section 3.3; allenai/kb, kb/knowbert.py:

@@ -17,12 +17,12 @@ from ptm_jax.core.constraint import constrain
 from ptm_jax.core.precision import Precision
 from ptm_jax.knowledge.lexicons import Entities
 from ptm_jax.nn.initializers import Normal, Trilinear, TruncatedNormal, Zeros
-from ptm_jax.nn.layers import Dense
+from ptm_jax.nn.layers import Dense, Module
 
 NEVER = -1e30
 
 
-class ConceptMemory(nn.Module):
+class ConceptMemory(Module):
     """Knowledge vectors of words [B, L, W] from states [B, L, D] (Yang et al. 2019, ACL).
 
     A word's vector is a weighted mean of a sentinel and of the vectors `entities` [E, W] of the
@@ -61,7 +61,7 @@ class ConceptMemory(nn.Module):
         return jnp.where((concepts > 0).any(-1, keepdims=True), mean, 0.0)
 
 
-class SelfMatching(nn.Module):
+class SelfMatching(Module):
     """[u; v; u - v; u v; v'; u - v'] [B, L, 6 D] for u [B, L, D] (Yang et al. 2019, Eq. 3 to 6).
 
     v = A u with A = softmax of w [u_i; u_j; u_i u_j] over the tokens that i sees (`sees` [B, L, L]

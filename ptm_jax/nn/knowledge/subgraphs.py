@@ -14,7 +14,7 @@ from ptm_jax.core.types import Visibility
 from ptm_jax.knowledge.entity_facts import FactsOfNames
 from ptm_jax.nn.blocks import Stack
 from ptm_jax.nn.initializers import Normal
-from ptm_jax.nn.layers import Context
+from ptm_jax.nn.layers import Context, Module
 
 
 class Subgraphs(NamedTuple):
@@ -36,7 +36,7 @@ class Subgraphs(NamedTuple):
     signs: Any
 
 
-class SubgraphVectors(nn.Module):
+class SubgraphVectors(Module):
     """Contextual vectors of entities (He et al. 2019, arXiv 1912.00147, section 3.1).
 
     The nodes of an entity's sub-graph are the entity, and for each outgoing or incoming fact its

@@ -21,7 +21,7 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Encoded
 from ptm_jax.nn.heads.layer_mix import rows_of_states
 from ptm_jax.nn.initializers import FanIn
-from ptm_jax.nn.layers import Context, Dense, Dropout, outside
+from ptm_jax.nn.layers import Context, Dense, Dropout, Module, outside
 from ptm_jax.nn.recurrent.recurrence import Recurrent, State, recur
 
 
@@ -108,7 +108,7 @@ class LSTM(Recurrent):
         return states.astype(x.dtype), state
 
 
-class BiLSTMReader(nn.Module):
+class BiLSTMReader(Module):
     """Replaces an encoder's states [B, L, D] by those of a bidirectional LSTM [B, L, 2 hidden].
 
     Peters et al. 2019 put one on frozen encoders. The documents of a packed row are read as one

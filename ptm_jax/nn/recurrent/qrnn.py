@@ -21,7 +21,7 @@ from ptm_jax.core.streams import keep_mask
 from ptm_jax.core.types import record
 from ptm_jax.nn.conv.taps import Past, empty_past, past_taps
 from ptm_jax.nn.initializers import FanIn
-from ptm_jax.nn.layers import Context, Dense
+from ptm_jax.nn.layers import Context, Dense, Module
 from ptm_jax.nn.recurrent.recurrence import State, continuing
 
 
@@ -36,7 +36,7 @@ class Cell:
     past: Past | None
 
 
-class QRNN(nn.Module):
+class QRNN(Module):
     """One layer in one direction: x [B, L, D], segments [B, L] -> (h [B, L, H], `State`).
 
     reads     D, the width of x

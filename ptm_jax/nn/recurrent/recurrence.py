@@ -21,7 +21,7 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.streams import keep_mask
 from ptm_jax.core.types import Array, record
 from ptm_jax.nn.initializers import FanIn
-from ptm_jax.nn.layers import Context
+from ptm_jax.nn.layers import Context, Module
 
 Product = Callable[[str, Array], Array]
 Cell = Callable[[Product, Mapping[str, Array], Array, Any], tuple[Array, Any]]
@@ -251,7 +251,7 @@ def ends_of(segments, backward: bool):
     return jax.lax.cummin(jnp.where(edge, place, len(place) - 1), 1, reverse=True)
 
 
-class Recurrent(nn.Module):
+class Recurrent(Module):
     """Base of a layer in one direction: x [B, L, D], segments [B, L] -> (h [B, L, P], `State`).
 
     `state` is the last state of the previous row (None: zeros). `condition` [B, 1 or L, G] is added
@@ -349,7 +349,7 @@ def reads_both(layer: nn.Module) -> bool:
     return isinstance(layer, Bidirectional)
 
 
-class Bidirectional(nn.Module):
+class Bidirectional(Module):
     """Two layers, one in each direction: x [B, L, D], segments [B, L] -> (h [B, L, 2 P], `State`).
 
     States of both directions are concatenated. The segment of the state is -1 if the directions end

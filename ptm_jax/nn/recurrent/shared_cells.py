@@ -30,6 +30,7 @@ import jax.numpy as jnp
 
 from ptm_jax.core.precision import Precision
 from ptm_jax.nn.initializers import FanIn, Initializer, Zeros
+from ptm_jax.nn.layers import Module
 from ptm_jax.nn.recurrent.recurrence import State, recur
 
 Sharing = Literal["uniform", "coupled", "shared"]
@@ -62,7 +63,7 @@ class SharingCell:
         return jax.nn.sigmoid(o + product("last", c)) * jnp.tanh(c), c
 
 
-class SharingLSTM(nn.Module):
+class SharingLSTM(Module):
     """Maps x [B, L, D] and the number of a task to the states [B, L, H] of that task's LSTM.
 
     It reads left to right; `beside` [B, L, S] are the states of a shared layer (None but for

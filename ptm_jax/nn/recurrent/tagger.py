@@ -12,12 +12,12 @@ import numpy as np
 from ptm_jax.core.batch import segments_of
 from ptm_jax.core.types import Array, Encoded
 from ptm_jax.nn.initializers import Normal, Zeros
-from ptm_jax.nn.layers import Dropout, outside
+from ptm_jax.nn.layers import Dropout, Module, outside
 from ptm_jax.nn.recurrent.gru import GRU
 from ptm_jax.nn.recurrent.recurrence import Bidirectional
 
 
-class WordsReader(nn.Module):
+class WordsReader(Module):
     """Replaces the states [B, L, D] by [vectors of the words; states], [B, L, E + D].
 
     Where `states` is off, it returns the vectors alone.
@@ -68,7 +68,7 @@ def _remember(residuals, g):
 remembered.defvjp(_remembered, _remember)
 
 
-class PooledReader(nn.Module):
+class PooledReader(Module):
     """Replaces the states [B, L, D] by [mean of the word's states so far; states], [B, L, 2 D].
 
     Akbik et al. 2019, Algorithm 1. The mean is over the occurrences in `memory` [N, D + 1], their
@@ -98,7 +98,7 @@ class PooledReader(nn.Module):
         return dataclasses.replace(encoded, hidden=jnp.concatenate([pooled, x], -1), layers=None)
 
 
-class TagLMReader(nn.Module):
+class TagLMReader(Module):
     """The two recurrent layers of TagLM, [B, L, 2 hidden].
 
     Peters et al. 2017, arXiv 1705.00108, Eq. 1 to 6 and Figure 2.

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from ptm_jax.core.precision import Precision
 from ptm_jax.nn.initializers import FanIn, Normal, Zeros
+from ptm_jax.nn.layers import Module
 from ptm_jax.nn.tree.forest import Forest
 from ptm_jax.nn.tree.levelwise import upwards, walk
 
@@ -42,7 +43,7 @@ class RecursiveCell:
         return h, (h,)
 
 
-class RecursiveNN(nn.Module):
+class RecursiveNN(Module):
     """x [B, L, D], a `Forest` of binary trees -> [B, L, D].
 
     `tensor`: the RNTN. In a row without trees a token joins the words before it: ((a b) c).

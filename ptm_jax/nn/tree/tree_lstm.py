@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from ptm_jax.core.precision import Precision
 from ptm_jax.nn.initializers import FanIn, Zeros
-from ptm_jax.nn.layers import Dense
+from ptm_jax.nn.layers import Dense, Module
 from ptm_jax.nn.tree.forest import Forest, take
 from ptm_jax.nn.tree.levelwise import downwards, upwards, walk
 
@@ -55,7 +55,7 @@ class ChainCell:
         return h, (h, c)
 
 
-class ChildSumTreeLSTM(nn.Module):
+class ChildSumTreeLSTM(Module):
     """x [B, L, D], a `Forest` -> [B, L, H]: a node's state from its children's (section 3.1).
 
     both    concatenates the states of an LSTM from the root to every node (Miwa and Bansal 2016):
@@ -132,7 +132,7 @@ class BinaryCell:
         return h, (h, c)
 
 
-class BinaryTreeLSTM(nn.Module):
+class BinaryTreeLSTM(Module):
     """x [B, L, D], a `Forest` of binary trees -> [B, L, H] (section 3.2).
 
     As in the authors' code, a leaf has c = W x + b and a separate output gate. In a row without

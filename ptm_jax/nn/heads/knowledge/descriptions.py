@@ -10,9 +10,10 @@ import jax.numpy as jnp
 
 from ptm_jax.core import slots
 from ptm_jax.nn.initializers import FanIn
+from ptm_jax.nn.layers import Module
 
 
-class DescriptionEncoder(slots.Head, nn.Module):
+class DescriptionEncoder(slots.Head, Module):
     """Maps word ids [..., W] (0: none) and relation vectors [..., D] to vectors [..., D].
 
     cnn         two convolutions with tanh: of `near` words, then the maximum of every `pool` words;

@@ -12,10 +12,10 @@ from ptm_jax.core.constraint import constrain
 from ptm_jax.core.precision import Precision
 from ptm_jax.nn.heads.vocabulary import transformed
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.nn.layers import Activation, Dense
+from ptm_jax.nn.layers import Activation, Dense, Module
 
 
-class Relations(slots.Head, nn.Module):
+class Relations(slots.Head, Module):
     """Returns the vectors of relations by their numbers (KEPLER).
 
     Numbers are [..]; `relations` [R, D] are as wide as states [.., D].
@@ -39,7 +39,7 @@ class Relations(slots.Head, nn.Module):
         return vectors[jnp.minimum(ids, self.size - 1)]
 
 
-class EntityScores(slots.Head, nn.Module):
+class EntityScores(slots.Head, Module):
     """Returns the scores [.., C] of candidate entities [.., C] for states [.., D].
 
     A dense layer to the width of the entities, activation and norm, then the products with their
@@ -66,7 +66,7 @@ class EntityScores(slots.Head, nn.Module):
         return jnp.einsum("...d,...cd->...c", h, constrain(vectors, "words", None)[candidates])
 
 
-class BesideMentions(slots.Head, nn.Module):
+class BesideMentions(slots.Head, Module):
     """A score [.., 1] from the states before and after a mention, [.., 2 D] (WKLM)."""
 
     initializer: Any = TruncatedNormal()

@@ -12,10 +12,10 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.nn.heads.task_heads import TaskHead
 from ptm_jax.nn.heads.vocabulary import Readout, transformed
 from ptm_jax.nn.initializers import Normal, Zeros
-from ptm_jax.nn.layers import Activation
+from ptm_jax.nn.layers import Activation, Module
 
 
-class EntityWords(slots.Head, nn.Module):
+class EntityWords(slots.Head, Module):
     """Predicts entities from states [.., D] (Yamada et al. 2020, Eq. 8).
 
     A dense layer to the width of the table, activation and norm, then the products with the

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from ptm_jax.core.types import Array, Vocab
 from ptm_jax.nn.embeddings.summed import table_of
 from ptm_jax.nn.initializers import FanIn, Initializer, Normal, Zeros
-from ptm_jax.nn.layers import Dropout, LayerNorm, normalise
+from ptm_jax.nn.layers import Dropout, LayerNorm, Module, normalise
 from ptm_jax.objectives.vectors.vector_traits import Query, TripleHead
 
 TINY = 1e-12
@@ -69,7 +69,7 @@ def _root(x: Array) -> Array:
     return jnp.sqrt(jnp.maximum(x, TINY))
 
 
-class TripleScore(TripleHead, nn.Module):
+class TripleScore(TripleHead, Module):
     """Base of the scores."""
 
     logical_axes = {"table": ("vocab", "width")}
@@ -163,7 +163,7 @@ class Product(TripleScore):
         return scores, jnp.zeros(query.links.shape)
 
 
-class ImageFilters(nn.Module):
+class ImageFilters(Module):
     """`nn.Conv` of 3 x 3 without padding, of images [..., H, W, 1]: a product of neighbourhoods
     [9], whose gradients are products. On a CPU it takes half of the time of XLA's convolution."""
 
@@ -184,7 +184,7 @@ class ImageFilters(nn.Module):
         return maps.reshape(*images.shape[:-3], height, width, self.filters)
 
 
-class ImageNorm(nn.Module):
+class ImageNorm(Module):
     """Layer normalisation of images [..., H, W, C] over all three axes, with a scale and a bias of
     each of the C channels."""
 

@@ -11,10 +11,10 @@ from ptm_jax.core import slots
 from ptm_jax.core.precision import Precision
 from ptm_jax.nn.heads.vocabulary import transformed
 from ptm_jax.nn.initializers import TruncatedNormal, Zeros
-from ptm_jax.nn.layers import Activation
+from ptm_jax.nn.layers import Activation, Module
 
 
-class VectorClasses(slots.ClassHead, nn.Module):
+class VectorClasses(slots.ClassHead, Module):
     """BERT's transformation, the product with class vectors [C, D], and a bias: scores [.., C].
 
     The scores are float32. A system ties `vectors` to rows of the embeddings (SentiLR, SenseBERT).

@@ -12,7 +12,7 @@ from ptm_jax.core.constraint import constrain
 from ptm_jax.core.precision import Precision
 from ptm_jax.nn.heads.vocabulary import Readout
 from ptm_jax.nn.initializers import Normal, Zeros
-from ptm_jax.nn.layers import Dense
+from ptm_jax.nn.layers import Dense, Module
 from ptm_jax.nn.recurrent.lstm import LSTM
 
 
@@ -31,7 +31,7 @@ class Choices(NamedTuple):
     relations: Any
 
 
-class EntityChoices(slots.Head, nn.Module):
+class EntityChoices(slots.Head, Module):
     """The choices of an entity from states [B, T, D] (Logan et al. 2019, arXiv 1906.07241, 3.1).
 
     A dense layer scores the kind. The other scores are products: of h_p + h_r with the vector of a

@@ -17,7 +17,7 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Array
 from ptm_jax.nn.heads.pooling import noisy
 from ptm_jax.nn.initializers import FanIn, Zeros
-from ptm_jax.nn.layers import Context, Dense, activate, drop
+from ptm_jax.nn.layers import Context, Dense, Module, activate, drop
 from ptm_jax.nn.recurrent.lstm import LSTM, LSTMCell
 from ptm_jax.nn.recurrent.recurrence import recur
 
@@ -32,7 +32,7 @@ def gather(hidden: Array, places: Array) -> Array:
     return jnp.where(places[..., None] > 0, states, jnp.zeros((), hidden.dtype))
 
 
-class NamedSpans(slots.Head, nn.Module):
+class NamedSpans(slots.Head, Module):
     """Returns the logits of spans for types, [B, W, K, T] float32, from [B, L, D].
 
     A score is of the span of k + 1 words from word w. `words` [B, W] are the places of the first

@@ -21,7 +21,7 @@ from ptm_jax.core.types import record
 from ptm_jax.nn.heads.pooling import last_token, noisy
 from ptm_jax.nn.heads.task_heads import TaskHead
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.nn.layers import Dense, LayerNorm
+from ptm_jax.nn.layers import Dense, LayerNorm, Module
 
 
 @record
@@ -44,7 +44,7 @@ class Answers:
     end_places: Any = None
 
 
-class AnswerHead(slots.Head, nn.Module):
+class AnswerHead(slots.Head, Module):
     """Returns `Answers` for [B, L, D].
 
     A dense layer scores the start; tanh and a norm on a token and the start score the end; tanh on

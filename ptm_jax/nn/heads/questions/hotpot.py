@@ -16,7 +16,7 @@ from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.heads.pooling import noisy
 from ptm_jax.nn.heads.task_heads import ChoiceHead, TaskHead
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.nn.layers import Context, Dense, activate
+from ptm_jax.nn.layers import Context, Dense, Module, activate
 
 
 class PairRanker(ChoiceHead):
@@ -62,7 +62,7 @@ class PairRanker(ChoiceHead):
         return self.dense(1, "score")(pairs)[..., 0].astype(jnp.float32)
 
 
-class SentenceGraph(nn.Module):
+class SentenceGraph(Module):
     """Passes messages between the sentences h [B, S, D] of a question.
 
     It passes them `hops` times with one set of weights (section 3.3):

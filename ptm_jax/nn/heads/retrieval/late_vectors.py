@@ -13,7 +13,7 @@ from ptm_jax.core import slots
 from ptm_jax.core.batch import segments_of
 from ptm_jax.core.precision import Precision
 from ptm_jax.nn.initializers import TruncatedNormal
-from ptm_jax.nn.layers import Dense
+from ptm_jax.nn.layers import Dense, Module
 from ptm_jax.objectives.sentences.base import HEAD
 from ptm_jax.objectives.sentences.similarities import unit
 
@@ -51,7 +51,7 @@ class LateRows:
             )
 
 
-class TokenVectors(slots.Head, nn.Module):
+class TokenVectors(slots.Head, Module):
     """Returns {"tokens": [B, L, F] float32 of length 1, "real": [B, L] float32, 1 for the tokens
     that count}.
 

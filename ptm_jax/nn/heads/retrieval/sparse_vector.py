@@ -12,12 +12,13 @@ import jax.numpy as jnp
 from ptm_jax.core import slots
 from ptm_jax.core.batch import segments_of
 from ptm_jax.nn.heads.vocabulary import Readout
+from ptm_jax.nn.layers import Module
 from ptm_jax.objectives.sentences.base import HEAD
 
 Activation = Literal["relu", "log1p_relu"]
 
 
-class SparseVector(slots.Head, nn.Module):
+class SparseVector(slots.Head, Module):
     """Returns the vectors [B, V] float32 of texts: the largest log(1 + relu(logit)) of a word over
     the tokens of a text (Formal et al. 2021, arXiv 2109.10086, Eq. 6).
 
