@@ -318,16 +318,19 @@ def pykeens(args: Args, graph: str, model: str, given: Setting) -> Any:
             **common, negative_sampler_kwargs={"num_negs_per_pos": args.negatives}
         )
         each = -(-len(rows) // size)
+    updates = [0]
+    optimizer.register_step_post_hook(lambda *_: updates.__setitem__(0, updates[0] + 1))
+    ends = [0]
 
     def run(steps: int) -> float:
-        began = clock()
-        epochs = max(1, steps // each)
+        began, before = clock(), updates[0]
+        ends[0] += max(1, steps // each)  # a loop goes on from its last epoch
         training.train(
-            triples_factory=factory, num_epochs=epochs, batch_size=size, use_tqdm=False,
+            triples_factory=factory, num_epochs=ends[0], batch_size=size, use_tqdm=False,
             only_size_probing=False,
             use_tqdm_batch=False, clear_optimizer=False,
         )  # fmt: skip
-        return (clock() - began) * steps / (epochs * each)
+        return (clock() - began) * steps / (updates[0] - before)
 
     return run
 

@@ -42,9 +42,13 @@ ROWS = {
     "masking": {"masking": {"step", "step without masking", "masking alone"}},
     "step": {"step": {"bfloat16", "float32"}},
     "attention": {
-        f"attention/{case}": {"xla, bfloat16", "xla, float32"} for case in ("t5", "packed")
+        f"attention/{case}": {"auto, bfloat16", "auto, float32"} for case in ("t5", "packed")
     },
-    "cross_entropy": {"cross_entropy/120": {"bfloat16", "float32"}},
+    "cross_entropy": {
+        "cross_entropy/120": {
+            one + way for one in ("bfloat16", "float32") for way in ("", ", in blocks")
+        }
+    },
     "recurrent": {"recurrent/2": {"bfloat16", "float32"}},
     "generate": {"generate/2": {"bfloat16", "float32"}},
     "sampling": {"sampling/2": {"bfloat16", "float32"}},

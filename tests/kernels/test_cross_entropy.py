@@ -1,6 +1,7 @@
 """Cross-entropy without scores, by every implementation, against the definition in numpy float64:
 values and gradients."""
 
+import dataclasses
 import functools
 import re
 
@@ -15,10 +16,11 @@ from scipy.special import logsumexp, softmax
 from ptm_jax.core.errors import UserError
 from ptm_jax.core.precision import Precision
 from ptm_jax.kernels import cross_entropy
-from ptm_jax.kernels.cross_entropy import Linear, blocked, plain, scored, tpu
+from ptm_jax.kernels.cross_entropy import Linear, blocked, held, plain, scored, tpu
 
 KERNELS = {
     "plain": plain.scored,
+    "held": functools.partial(cross_entropy.score, impl="native"),
     "blocked": functools.partial(scored, blocked),
     "tpu": functools.partial(scored, tpu, interpret=True),
 }
@@ -108,9 +110,15 @@ def agree(kernel, case, mean=False, soft=False, precision="float32"):
 
 @pytest.mark.full
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("kernel", ["plain", "blocked", "tpu"])
+@pytest.mark.parametrize("kernel", ["plain", "held", "blocked", "tpu"])
 def test_values_and_gradients_are_those_of_the_definition(kernel, precision):
-    agree(kernel, inputs(37, 300, 24), mean=True, soft=kernel != "tpu", precision=precision)
+    agree(
+        kernel,
+        inputs(37, 300, 24),
+        mean=True,
+        soft=kernel in ("plain", "blocked"),
+        precision=precision,
+    )
 
 
 @pytest.mark.full
@@ -122,13 +130,13 @@ def test_a_cpu_has_kernels_for_the_layouts_of_narrow_features(shape):
 
 @pytest.mark.full
 @settings(
-    max_examples=4,
+    max_examples=6,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
-    kernel=st.sampled_from(["blocked", "tpu"]),
+    kernel=st.sampled_from(["held", "blocked", "tpu"]),
     tokens=st.sampled_from([1, 7, 33]),
     words=st.sampled_from([5, 128, 257, 400]),
     bias=st.booleans(),
@@ -136,6 +144,36 @@ def test_a_cpu_has_kernels_for_the_layouts_of_narrow_features(shape):
 )
 def test_any_number_of_tokens_and_words(kernel, tokens, words, bias, mean):
     agree(kernel, inputs(tokens, words, 8, bias, seed=tokens + words), mean=mean)
+
+
+def test_scores_that_are_held_are_those_of_the_definition():
+    """Not a multiple of a vector's numbers, nor of a part's tokens; without a bias too; a second
+    derivative is that of the definition."""
+    if reason := held.refusal(1, False):
+        pytest.skip(reason)
+    agree("held", inputs(19, 301, 8), mean=True)
+    agree("held", inputs(3, 5, 8, bias=False))
+    student, labels, *_ = inputs(5, 21, 4)
+
+    def slope(implementation, features):
+        def loss(x):
+            one = dataclasses.replace(student, features=x)
+            return (implementation(one, labels, precision=Precision()).log_sum ** 2).sum()
+
+        return jax.grad(lambda x: (jax.grad(loss)(x) ** 2).sum())(features)
+
+    near(slope(KERNELS["held"], student.features), slope(plain.scored, student.features), 1e-5)
+
+
+def test_scores_are_held_on_a_cpu_up_to_a_number():
+    if reason := held.refusal(1, False):
+        pytest.skip(reason)
+    assert cross_entropy.choose("auto", 10, 100, 8) is None
+    assert cross_entropy.choose("auto", 1000, 30522, 8) is held
+    assert cross_entropy.choose("auto", 1000, 30522, 8, soft=True) is blocked
+    assert cross_entropy.choose("auto", 10_000, 30522, 8) is blocked
+    with pytest.raises(UserError, match="native.*at most"):
+        cross_entropy.choose("native", 10_000, 30522, 8)
 
 
 @pytest.mark.full
@@ -216,7 +254,7 @@ def test_the_scores_are_never_in_memory():
 
 def test_who_computes_it():
     choose = cross_entropy.choose
-    assert choose("auto", 128, 30522, 768) is None and choose("auto", 1024, 30522, 768) is blocked
+    assert choose("auto", 128, 30522, 768) is None and choose("auto", 1024, 250_002, 768) is blocked
     assert choose("reference", 9999, 30522, 768) is None and choose("xla", 1, 9, 8) is blocked
     for impl, platform in (("cudnn", "cuDNN"), ("pallas", "for TPUs"), ("triton", "triton")):
         with pytest.raises(UserError, match=platform):

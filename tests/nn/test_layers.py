@@ -1,5 +1,9 @@
 """Leaf layers against numpy, and dropout's laws."""
 
+from collections.abc import Callable
+
+import flax
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +12,7 @@ import scipy.special
 
 from ptm_jax.nn.attention.multihead import Attention
 from ptm_jax.nn.blocks import Block, FeedForward, Stack
-from ptm_jax.nn.layers import Dense, Dropout, LayerNorm, activate, drop
+from ptm_jax.nn.layers import Dense, Dropout, LayerNorm, Module, activate, drop
 from support import bare_layers
 from support.bare_layers import begun
 
@@ -133,3 +137,29 @@ def test_layers_draw_dropout_of_their_own():
 def test_width_that_heads_do_not_divide_is_refused():
     with pytest.raises(ValueError, match="not a multiple of 3 heads"):
         Attention(heads=3, width=8).init(jax.random.key(0), X, STILL)
+
+
+class Shift(Module):
+    size: int
+    initializer: Callable
+
+    @nn.compact
+    def __call__(self, x):
+        return x + self.param("bias", self.initializer, (self.size,))
+
+
+def test_a_stored_parameter_is_read_without_its_initialiser():
+    drawn = []
+
+    def ones(key, shape):
+        drawn.append(shape)
+        return jnp.ones(shape)
+
+    x = jnp.zeros(3)
+    params = Shift(3, ones).init(jax.random.key(0), x)
+    np.testing.assert_array_equal(jax.jit(Shift(3, ones).apply)(params, x), np.ones(3))
+    assert drawn == [(3,)]
+    with pytest.raises(flax.errors.ScopeParamShapeError, match="bias"):
+        Shift(4, ones).apply(params, jnp.zeros(4))
+    with pytest.raises(flax.errors.ScopeParamNotFoundError, match="bias"):
+        Shift(3, ones).apply({"params": {"other": x}}, x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 
 from ptm_jax.knowledge.english_words import ABBREVIATIONS
@@ -52,6 +53,8 @@ def split_sentences(line: str) -> list[str]:
                 continue
         sentences.append(line[start : match.end()].strip())
         start = match.end()
+    if not sentences:
+        return _wrap(line)
     sentences.append(line[start:].strip())
     return [piece for sentence in sentences if sentence for piece in _wrap(sentence)]
 
@@ -60,7 +63,7 @@ def document(lines) -> Document | None:
     """Returns the document of some lines, split into sentences; None for lines without text."""
     lines_split = [sentences for line in lines if (sentences := split_sentences(line))]
     return (
-        Document(tuple(s for line in lines_split for s in line), tuple(map(len, lines_split)))
+        Document(tuple(itertools.chain.from_iterable(lines_split)), tuple(map(len, lines_split)))
         if lines_split
         else None
     )

@@ -9,10 +9,11 @@ table and bias in one pass over blocks of words. The scores would take 125 MB pe
 thousand tokens and BERT's vocabulary, 1 GB for XLM-R's. `impl` selects the implementation:
 
     reference   `plain`: scores in memory and autodiff; defines the result
+    native      `held`: scores in memory, and their softmax in C++ for CPUs
     xla         `blocked`: blocks of words, on any platform
     pallas      `tpu`: a kernel for TPUs. Not run on hardware yet
-    auto        reference up to `HELD` scores per device; above, xla, or what an attached TPU finds
-                right and fastest
+    auto        reference up to `HELD` scores per device; above, native up to `held.MOST`; above,
+                xla, or what an attached TPU finds right and fastest
 
 `draw` (module `drawn`) samples a word from the same softmax, also without the scores.
 
@@ -34,7 +35,7 @@ from ptm_jax.core.precision import Precision
 from ptm_jax.core.types import Array, record
 from ptm_jax.kernels import deciding
 from ptm_jax.kernels.choice import Impl, named, platform
-from ptm_jax.kernels.cross_entropy import blocked, plain
+from ptm_jax.kernels.cross_entropy import blocked, held, plain
 from ptm_jax.kernels.cross_entropy.drawn import drawn
 from ptm_jax.kernels.cross_entropy.plain import logits
 from ptm_jax.kernels.cross_entropy.scored import Linear, Scored, scored
@@ -201,11 +202,9 @@ def score(
     sizes = labels.size, len(student.table), student.features.shape[-1]
     soft = teacher is not None or student.cap is not None
     kernel = choose(impl, *sizes, soft=soft, compute=precision.compute)
-    return (
-        plain.scored(student, labels, **options)
-        if kernel is None
-        else scored(kernel, student, labels, **options)
-    )
+    if kernel in (None, held):
+        return (kernel or plain).scored(student, labels, **options)
+    return scored(kernel, student, labels, **options)
 
 
 def choose(
@@ -221,7 +220,7 @@ def choose(
             return None
         here = platform()
         if not deciding.asks(here):
-            return blocked
+            return blocked if held.refusal(tokens * words, soft) else held
         from ptm_jax.kernels.cross_entropy import (
             candidates,
         )  # with Pallas, which takes a quarter of a second to import
@@ -229,6 +228,10 @@ def choose(
         return candidates.best(here, tokens, words, width, soft=soft, compute=compute)
     if impl in ("reference", "xla"):
         return None if impl == "reference" else blocked
+    if impl == "native":
+        if reason := held.refusal(tokens * words, soft):
+            raise UserError(f"impl='native' cannot compute this cross-entropy: {reason}")
+        return held
     if impl != "pallas":
         raise UserError(
             f"{impl.replace('dnn', 'DNN')} has no cross-entropy over a vocabulary here; take "

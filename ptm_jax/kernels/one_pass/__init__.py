@@ -52,7 +52,7 @@ def activation(name: str, plain: Callable[[Array], Array], x: Array) -> Array:
     """Returns `plain(x)`, the activation `name` of x, in x's type."""
     if name not in FORMULAS or refusal("ptm_activation", x):
         return plain(x)
-    return _either(functools.partial(_activated, FORMULAS[name]), plain, (x,))
+    return either(functools.partial(_activated, FORMULAS[name]), plain, (x,))
 
 
 def activation_gradient(
@@ -61,21 +61,21 @@ def activation_gradient(
     """Returns `plain(x, g)`, the gradient of x from the gradient g of the activation `name`."""
     if name not in FORMULAS or refusal("ptm_activation", x, g):
         return plain(x, g)
-    return _either(functools.partial(_activated, FORMULAS[name]), plain, (x, g))
+    return either(functools.partial(_activated, FORMULAS[name]), plain, (x, g))
 
 
 def norm(plain: Callable[..., Array], eps: float, inputs: Inputs) -> Array:
     """Returns `plain(*inputs)`, the LayerNorm of the last axis of x, in x's type."""
     if _unlike(*inputs) or refusal("ptm_norm", inputs[0]):
         return plain(*inputs)
-    return _either(functools.partial(_normed, eps), plain, inputs)
+    return either(functools.partial(_normed, eps), plain, inputs)
 
 
 def norm_gradient(plain: Callable[..., Inputs], eps: float, inputs: Inputs, g: Array) -> Inputs:
     """Returns `plain(*inputs, g)`: the gradients of the inputs of `norm`."""
     if _unlike(*inputs) or refusal("ptm_norm_gradient", inputs[0], g):
         return plain(*inputs, g)
-    return _either(functools.partial(_norm_pulled, eps), plain, (*inputs, g))
+    return either(functools.partial(_norm_pulled, eps), plain, (*inputs, g))
 
 
 def _unlike(x, scale, bias) -> bool:
@@ -84,13 +84,13 @@ def _unlike(x, scale, bias) -> bool:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _either(kernel: Callable[..., Any], plain: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+def either(kernel: Callable[..., Any], plain: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """Returns `kernel(*args)`, with the gradient of `plain(*args)`."""
     return kernel(*args)
 
 
 def _either_forward(kernel, plain, args):
-    return _either(kernel, plain, args), args
+    return either(kernel, plain, args), args
 
 
 def _either_backward(kernel, plain, args, g):
@@ -98,10 +98,11 @@ def _either_backward(kernel, plain, args, g):
     return (jax.vjp(plain, *args)[1](g),)
 
 
-_either.defvjp(_either_forward, _either_backward)
+either.defvjp(_either_forward, _either_backward)
 
 
-def _call(target: str, shapes: Any):
+def call(target: str, shapes: Any) -> Callable[..., Any]:
+    """Returns the foreign function `target`, which makes arrays of these shapes."""
     return jax.ffi.ffi_call(target, shapes, vmap_method="sequential")
 
 
@@ -113,14 +114,18 @@ def _nothing(x):
 
 def _activated(numbers, x, g=None):
     kind, rate, cube = numbers
-    call = _call("ptm_activation", jax.ShapeDtypeStruct(x.shape, x.dtype))
+    made = jax.ShapeDtypeStruct(x.shape, x.dtype)
     above = _nothing(x) if g is None else g
-    return call(x, above, kind=np.int32(kind), rate=np.float32(rate), cube=np.float32(cube))
+    return call("ptm_activation", made)(
+        x, above, kind=np.int32(kind), rate=np.float32(rate), cube=np.float32(cube)
+    )
 
 
 def _normed(eps, x, scale, bias):
-    call = _call("ptm_norm", jax.ShapeDtypeStruct(x.shape, x.dtype))
-    return call(x, scale, _nothing(scale) if bias is None else bias, eps=np.float32(eps))
+    made = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return call("ptm_norm", made)(
+        x, scale, _nothing(scale) if bias is None else bias, eps=np.float32(eps)
+    )
 
 
 def _norm_pulled(eps, x, scale, bias, g):
@@ -128,5 +133,5 @@ def _norm_pulled(eps, x, scale, bias, g):
         jax.ShapeDtypeStruct(x.shape, x.dtype),
         jax.ShapeDtypeStruct((2, len(scale)), jnp.float32),
     )
-    dx, sums = _call("ptm_norm_gradient", shapes)(x, scale, g, eps=np.float32(eps))
+    dx, sums = call("ptm_norm_gradient", shapes)(x, scale, g, eps=np.float32(eps))
     return dx, sums[0], None if bias is None else sums[1]
