@@ -291,6 +291,7 @@ def pykeens(args: Args, graph: str, model: str, given: Setting) -> Any:
     from pykeen.models import model_resolver
     from pykeen.training import LCWATrainingLoop, SLCWATrainingLoop
     from pykeen.triples import LCWAInstances, TriplesFactory
+    from torch.optim.optimizer import register_optimizer_step_post_hook
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     rows = np.array(
@@ -318,19 +319,20 @@ def pykeens(args: Args, graph: str, model: str, given: Setting) -> Any:
             **common, negative_sampler_kwargs={"num_negs_per_pos": args.negatives}
         )
         each = -(-len(rows) // size)
-    updates = [0]
-    optimizer.register_step_post_hook(lambda *_: updates.__setitem__(0, updates[0] + 1))
-    ends = [0]
+    updates: list[object] = []
+    register_optimizer_step_post_hook(lambda *_: updates.append(1))
+    ends: list[int] = []
 
     def run(steps: int) -> float:
-        began, before = clock(), updates[0]
-        ends[0] += max(1, steps // each)  # a loop goes on from its last epoch
+        began, before = clock(), len(updates)
+        again = bool(ends)
+        ends.append(sum(ends[-1:]) + max(1, steps // each))  # a loop goes on from its last epoch
         training.train(
-            triples_factory=factory, num_epochs=ends[0], batch_size=size, use_tqdm=False,
-            only_size_probing=False,
+            triples_factory=factory, num_epochs=ends[-1], batch_size=size, use_tqdm=False,
+            only_size_probing=False, continue_training=again,
             use_tqdm_batch=False, clear_optimizer=False,
         )  # fmt: skip
-        return (clock() - began) * steps / (updates[0] - before)
+        return (clock() - began) * steps / (len(updates) - before)
 
     return run
 
