@@ -84,8 +84,8 @@ class Module(nn.Module):
 def recomputed(layer: Callable[..., Any], remat: Remat, transform: Callable[..., Any]):
     """Returns a layer whose backward pass computes again what `remat` does not keep.
     `transform` is `flax.linen.remat` of a module's method, or `jax.checkpoint`."""
-    kept = jax.checkpoint_policies.dots_with_no_batch_dims_saveable if remat == "dots" else None
-    return layer if remat == "none" else transform(layer, policy=kept, prevent_cse=False)
+    policy = jax.checkpoint_policies.dots_with_no_batch_dims_saveable if remat == "dots" else None
+    return layer if remat == "none" else transform(layer, policy=policy, prevent_cse=False)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
