@@ -90,7 +90,8 @@ def _watch(session: int, peaks: dict[int, float], over: threading.Event) -> None
             try:
                 if os.getsid(int(folder.name)) == session:
                     peak = re.search(r"VmHWM:\s+(\d+)", (folder / "status").read_text())
-                    peaks[int(folder.name)] = 1024.0 * int(peak[1]) if peak else 0.0
+                    if peak:  # a process that has ended has none
+                        peaks[int(folder.name)] = 1024.0 * int(peak[1])
             except (OSError, ProcessLookupError):
                 continue
 
