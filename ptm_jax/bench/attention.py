@@ -125,7 +125,7 @@ def _entry(case: Case, repeats: int, say: timing.Say, peers: Peers) -> Entry:
     ratios = over(timings[naive], timings[first])
     return Entry(
         name=f"attention/{case.name}",
-        ours={name: figures[name] for name in programs if name != naive},
+        ours={name: figures[name] for name in sorted(ours, key=lambda name: name != first)},
         peers={naive: figures[naive], **{name: figures[name] for name in field.seconds}},
         ratio=median(ratios),
         spread=spread(ratios),

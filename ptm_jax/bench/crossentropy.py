@@ -104,7 +104,7 @@ def _entry(
     memory = [seconds[name]["temporary_bytes"] for name in (least, best["optax"])]
     return Entry(
         name=f"cross_entropy/{vocab}",
-        ours={name: seconds[name] for name in ours},
+        ours={name: seconds[name] for name in sorted(ours, key=lambda name: name != first)},
         peers=peers,
         ratio=median(ratios),
         spread=spread(ratios),
