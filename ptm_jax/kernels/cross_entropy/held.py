@@ -3,7 +3,7 @@ CPUs.
 
 `plain` leaves the softmax to XLA, which reads and writes the scores several times; `blocked`
 computes them twice. Here the products are the three of autodiff. It holds the scores and their
-gradient, 8 bytes each, and is for up to `MOST` scores.
+gradient, 4 bytes each, and is for up to `MOST` scores.
 """
 
 from __future__ import annotations
